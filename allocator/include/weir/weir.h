@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weir's C API: a malloc/free for CUDA device memory.
+ *
+ * Every function may be called from any thread and after any failure. Sizes are bytes. Functions
+ * that return a pointer return NULL on failure, functions that return int return WEIR_OK (0) or a
+ * weir_status_t; in both cases weir_last_error() says what was wrong and what to do. A failed call
+ * changes nothing. No function may be called from a CUDA host function.
+ *
+ * Order. Memory of weir_malloc may be used on any stream. weir_free makes it available again when
+ * all work that was submitted to the device before the call is complete; weir_free itself never
+ * waits. Memory of weir_malloc_async(size, s) belongs to stream s: it may be used by work submitted
+ * to s after the call, and after weir_free_async(p, s) later requests on s may get it at once, in
+ * stream order.
+ */
+#ifndef WEIR_WEIR_H_
+#define WEIR_WEIR_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define WEIR_API __attribute__((visibility("default")))
+#else
+#define WEIR_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The same type as cudaStream_t and CUstream. NULL is the legacy default stream, (weir_stream_t)2
+ * the calling thread's default stream. */
+typedef struct CUstream_st* weir_stream_t;
+
+typedef enum weir_status {
+  WEIR_OK = 0,
+  WEIR_ERROR_INVALID_ARGUMENT = 1, /* a size, alignment, pointer or device number that cannot be */
+  WEIR_ERROR_OUT_OF_MEMORY = 2,    /* the bytes are not there, or a limit forbids them */
+  WEIR_ERROR_NOT_OWNED = 3,        /* the pointer is not the start of a block of Weir */
+  WEIR_ERROR_DOUBLE_FREE = 4,      /* the block was freed before */
+  WEIR_ERROR_NO_DEVICE = 5,        /* no driver, or no such device */
+  WEIR_ERROR_CONFIGURATION = 6,    /* WEIR_CONF or an option is wrong */
+  WEIR_ERROR_DRIVER = 7,           /* the CUDA driver reported an error that Weir cannot mend */
+  WEIR_ERROR_CORRUPT = 8           /* weir_verify found the heap damaged */
+} weir_status_t;
+
+/* ---- Allocation ------------------------------------------------------------------------------
+ * Pointers are aligned to 512 bytes or more; contents are undefined. A request of 0 bytes gives a
+ * unique pointer to a block of no usable bytes, which must be freed like any other. A request that
+ * exceeds the device's memory fails with WEIR_ERROR_OUT_OF_MEMORY without touching what is cached.
+ */
+
+/* Allocates on the calling thread's device (see weir_set_device), for use on any stream. */
+WEIR_API void* weir_malloc(size_t bytes);
+WEIR_API void* weir_malloc_device(size_t bytes, int device);
+
+/* Allocates count * size bytes and sets them to zero before it returns (it waits for that). */
+WEIR_API void* weir_calloc(size_t count, size_t size);
+
+/* As weir_malloc; alignment is a power of two, at most 2 MiB. */
+WEIR_API void* weir_aligned_alloc(size_t alignment, size_t bytes);
+WEIR_API void* weir_aligned_alloc_device(size_t alignment, size_t bytes, int device);
+
+/* Allocates for use on a stream of the calling thread's device. The stream must live until the
+ * block is freed. Never waits on a hit; a miss may call the driver and, when memory is short, wait
+ * for earlier work. */
+WEIR_API void* weir_malloc_async(size_t bytes, weir_stream_t stream);
+WEIR_API void* weir_malloc_async_device(size_t bytes, int device, weir_stream_t stream);
+WEIR_API void* weir_aligned_alloc_async(size_t alignment, size_t bytes, weir_stream_t stream);
+
+/* Frees a block of any of the functions above. NULL is allowed. The memory is reused when all work
+ * submitted to the device before the call is complete. Any other pointer is an error: foreign
+ * pointers and pointers into a block WEIR_ERROR_NOT_OWNED, a second free WEIR_ERROR_DOUBLE_FREE
+ * (as long as the memory has not been handed out again). */
+WEIR_API int weir_free(void* ptr);
+
+/* Frees a block in the order of a stream: the caller has ordered every use before this point of
+ * the stream. On the stream it was allocated on the memory may be reused at once; on another one,
+ * when a marker on that stream is complete. */
+WEIR_API int weir_free_async(void* ptr, weir_stream_t stream);
+
+/* Tells that work already submitted to the stream uses the block (PyTorch's record_stream). When
+ * the block is freed it also waits for all that the stream was given before the free. Blocks of
+ * weir_malloc need it never. */
+WEIR_API int weir_record_use(void* ptr, weir_stream_t stream);
+
+/* Bytes from ptr that may be used: at least what was asked. 0 for NULL and for pointers that are
+ * not the start of a live block. */
+WEIR_API size_t weir_usable_size(const void* ptr);
+
+/* ---- Copies, so that a C program needs no other CUDA library -----------------------------------
+ * Any mix of device and host pointers. The first two wait for completion, the others are ordered in
+ * the stream; what the driver says of pageable host memory holds here too. */
+WEIR_API int weir_memcpy(void* dst, const void* src, size_t bytes);
+WEIR_API int weir_memset(void* dst, int value, size_t bytes);
+WEIR_API int weir_memcpy_async(void* dst, const void* src, size_t bytes, weir_stream_t stream);
+WEIR_API int weir_memset_async(void* dst, int value, size_t bytes, weir_stream_t stream);
+
+/* ---- Devices -----------------------------------------------------------------------------------
+ * Weir does not follow cudaSetDevice, because a hit must not ask the driver. A thread's device is
+ * what it last gave to weir_set_device; before that, the device of the CUDA context that was
+ * current at its first call, else 0. */
+WEIR_API int weir_device_count(int* count);
+WEIR_API int weir_set_device(int device);
+WEIR_API int weir_get_device(int* device);
+
+/* Bytes that can still be allocated (free on the device plus idle in Weir, within the limit), and
+ * the device's total. Makes one driver call. */
+WEIR_API int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_bytes);
+
+/* ---- Giving memory back ------------------------------------------------------------------------
+ */
+
+/* Releases every idle physical handle whose work is complete. Waits for freed but still used
+ * memory first (it synchronizes the streams that used it). */
+WEIR_API int weir_empty_cache(int device);
+
+/* The same until at most keep_bytes are reserved, or nothing idle is left. */
+WEIR_API int weir_trim(int device, size_t keep_bytes);
+
+/* Limits what Weir may reserve on the device. Lower than what is reserved now: nothing is taken
+ * away, but no more is added. SIZE_MAX removes the limit. */
+WEIR_API int weir_set_memory_limit(int device, size_t bytes);
+
+/* ---- Statistics --------------------------------------------------------------------------------
+ * requested: what callers asked for. allocated: the same, rounded up to blocks. active: allocated
+ * plus freed but still in use by a stream. reserved: physical memory held by Weir. Always
+ * requested <= allocated <= active <= reserved. total_* counts what was ever taken. */
+#define WEIR_STAT_FIELDS(X) \
+  X(requested_bytes)        \
+  X(allocated_bytes)        \
+  X(active_bytes)           \
+  X(reserved_bytes)         \
+  X(allocations)            \
+  X(active_blocks)          \
+  X(handles)
+
+typedef struct weir_stats {
+#define WEIR_STAT_DECLARE(name) uint64_t name, peak_##name, total_##name;
+  WEIR_STAT_FIELDS(WEIR_STAT_DECLARE)
+#undef WEIR_STAT_DECLARE
+  uint64_t cached_bytes;      /* reserved - active */
+  uint64_t misses;            /* requests that no free block could serve */
+  uint64_t remapped_bytes;    /* physical memory that moved to another address */
+  uint64_t waits;             /* times the host waited for a marker */
+  uint64_t out_of_memory;     /* requests that failed */
+  uint64_t deferred_frees;    /* frees that had to wait for a marker */
+  uint64_t driver_time_ns;    /* spent in slow driver calls; modelled on the simulated device */
+  uint64_t memory_limit;      /* bytes; UINT64_MAX without a limit */
+  uint64_t unused_[16];       /* room to grow without a change of size */
+} weir_stats_t;
+
+WEIR_API int weir_get_stats(int device, weir_stats_t* stats);
+WEIR_API int weir_reset_peak_stats(int device);
+
+/* ---- Checking and errors -----------------------------------------------------------------------
+ */
+
+/* Checks every invariant of every device's heap. WEIR_OK, or WEIR_ERROR_CORRUPT with the first
+ * broken one in weir_last_error(). */
+WEIR_API int weir_verify(void);
+
+/* The calling thread's last failure, "" if there was none. Valid until its next failure. */
+WEIR_API const char* weir_last_error(void);
+WEIR_API weir_status_t weir_last_status(void);
+
+WEIR_API const char* weir_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* WEIR_WEIR_H_ */

@@ -1,0 +1,17 @@
+# weir::cuda_headers carries the include path of cuda.h and nothing else: Weir loads the driver at
+# run time and links no CUDA library. Looked for, in this order: CUDA_HEADERS (a folder), the
+# toolkit, and the headers that tools/install_dependencies takes from a wheel.
+
+find_path(WEIR_CUDA_INCLUDE_DIR cudaTypedefs.h
+  HINTS "${CUDA_HEADERS}" "$ENV{CUDA_HOME}/include" "$ENV{CUDA_PATH}/include"
+        "${PROJECT_SOURCE_DIR}/.cache/cuda-headers/include"
+  PATHS /usr/local/cuda/include /usr/local/cuda/targets/x86_64-linux/include
+        /opt/cuda/include)
+if(NOT WEIR_CUDA_INCLUDE_DIR)
+  message(FATAL_ERROR
+    "No CUDA headers found (cudaTypedefs.h). Run tools/install_dependencies, install the CUDA "
+    "toolkit (12.9 or newer), or pass -DCUDA_HEADERS=/folder/with/cuda.h")
+endif()
+add_library(weir_cuda_headers INTERFACE)
+add_library(weir::cuda_headers ALIAS weir_cuda_headers)
+target_include_directories(weir_cuda_headers SYSTEM INTERFACE "${WEIR_CUDA_INCLUDE_DIR}")
