@@ -1,12 +1,21 @@
 # weir::cuda_headers carries the include path of cuda.h and nothing else: Weir loads the driver at
 # run time and links no CUDA library. Looked for, in this order: CUDA_HEADERS (a folder), the
-# toolkit, and the headers that tools/install_dependencies takes from a wheel.
+# toolkit, and the headers that tools/install_dependencies takes from a wheel. A folder whose headers
+# lack an entry point that Weir uses is passed over.
+
+function(weir_check_cuda_headers valid header)
+  file(STRINGS "${header}" found REGEX PFN_cuCtxRecordEvent_v12050 LIMIT_COUNT 1)
+  if(NOT found)
+    set(${valid} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
 
 find_path(WEIR_CUDA_INCLUDE_DIR cudaTypedefs.h
   HINTS "${CUDA_HEADERS}" "$ENV{CUDA_HOME}/include" "$ENV{CUDA_PATH}/include"
         "${PROJECT_SOURCE_DIR}/.cache/cuda-headers/include"
   PATHS /usr/local/cuda/include /usr/local/cuda/targets/x86_64-linux/include
-        /opt/cuda/include)
+        /opt/cuda/include
+  VALIDATOR weir_check_cuda_headers)
 if(NOT WEIR_CUDA_INCLUDE_DIR)
   message(FATAL_ERROR
     "No CUDA headers found (cudaTypedefs.h). Run tools/install_dependencies, install the CUDA "
