@@ -3,8 +3,8 @@
 # toolkit, and the headers that tools/install_dependencies takes from a wheel. A folder whose headers
 # lack an entry point that Weir uses is passed over.
 
-function(weir_check_cuda_headers valid header)
-  file(STRINGS "${header}" found REGEX PFN_cuCtxRecordEvent_v12050 LIMIT_COUNT 1)
+function(weir_check_cuda_headers valid folder)
+  file(STRINGS "${folder}/cudaTypedefs.h" found REGEX PFN_cuCtxRecordEvent_v12050 LIMIT_COUNT 1)
   if(NOT found)
     set(${valid} FALSE PARENT_SCOPE)
   endif()
