@@ -34,6 +34,10 @@ class AddressTranslator {
   // CUDA_ERROR_ILLEGAL_ADDRESS where a byte is unmapped or the access right is missing.
   virtual CUresult Translate(int device, CUdeviceptr address, uint64_t bytes, bool write,
                              std::vector<PhysicalSpan>* spans) = 0;
+  // Whether the address is the simulator's business: device memory, a reservation (mapped or not,
+  // freed ones included as far as known) or pinned host memory. Any other address is plain pageable
+  // host memory, which copies may dereference.
+  virtual bool Owns(CUdeviceptr address) const = 0;
 };
 
 enum class OperationKind {
@@ -46,8 +50,8 @@ struct Operation {
   std::string label;             // as in checker reports, e.g. "cuMemsetD8Async #12"
   std::vector<Access> accesses;  // device (or pinned host) ranges; translated and checked at run
   // Runs when the operation's turn has come, after its accesses were checked. A non-zero result
-  // makes the context sticky-broken. Makes no API call. Called with the simulator lock held by the
-  // deterministic executor, without it by worker threads.
+  // makes the context sticky-broken. Makes no API call. Called with the simulator lock held (by both
+  // executors), except kHostFunction, which is user code and runs without it.
   std::function<CUresult()> body;
 };
 
