@@ -26,7 +26,7 @@ class [[nodiscard]] DriverStatus {
   DriverStatus(int result, const char* entry) : result_(result), entry_(entry) {}
 
   bool ok() const { return result_ == 0; }
-  int result() const { return result_; }             // the CUresult
+  int result() const { return result_; }  // the CUresult
   const char* entry() const { return entry_; }
   DriverErrorClass error_class() const;
   bool is_out_of_memory() const { return error_class() == DriverErrorClass::kOutOfMemory; }
