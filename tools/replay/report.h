@@ -25,9 +25,6 @@ nlohmann::json ReadBaselines(const std::vector<std::string>& trace_paths);
 // A trace's name: the file's name up to its first dot, "gpt2_train" for "a/b/gpt2_train.csv.gz".
 std::string TraceName(const std::string& trace);
 
-// As text of HTML, and as a value between double quotes: & < > " ' are replaced.
-std::string EscapeHtml(const std::string& text);
-
 }  // namespace weir::replay
 
 #endif  // WEIR_TOOLS_REPLAY_REPORT_H_

@@ -1,0 +1,133 @@
+#include "tools/replay/report_chart.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "tools/replay/report_text.h"
+
+namespace weir::replay {
+namespace {
+
+// The drawing's own units; the page scales it to its width.
+constexpr double kWidth = 760;
+constexpr double kHeight = 240;
+constexpr double kLeft = 74;  // room for the bytes
+constexpr double kRight = 14;
+constexpr double kTop = 12;
+constexpr double kBottom = 34;  // room for the event numbers
+constexpr size_t kPoints = 400;
+constexpr int kMostTicks = 12;  // bounds the loops, whatever the values are
+
+struct Scale {
+  double from, to;        // values
+  double at_from, at_to;  // drawing units
+  double operator()(double value) const {
+    if (to <= from) return at_from;
+    return at_from + (value - from) / (to - from) * (at_to - at_from);
+  }
+};
+
+std::string Coordinate(double value) { return FormatFixed(value, 1); }
+
+// A step between ticks that gives at most `ticks` of them: 1, 2 or 5 times a power of `base`'s
+// unit (1024 for bytes, so that labels are whole KiB, MiB, GiB).
+double TickStep(double range, int ticks, double base) {
+  const double wanted = std::max(range / ticks, 1.0);
+  const double unit = std::pow(base, std::floor(std::log(wanted) / std::log(base)));
+  double step = unit;
+  for (double factor : {1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0}) {
+    step = unit * factor;
+    if (step >= wanted) break;
+  }
+  return step >= wanted ? step : unit * base;
+}
+
+std::string Text(double x, double y, const char* anchor, const std::string& text) {
+  return "<text x=\"" + Coordinate(x) + "\" y=\"" + Coordinate(y) + "\" text-anchor=\"" + anchor +
+         "\">" + EscapeHtml(text) + "</text>";
+}
+
+std::string Line(const char* css_class, double x1, double y1, double x2, double y2) {
+  return std::string("<line class=\"") + css_class + "\" x1=\"" + Coordinate(x1) + "\" y1=\"" +
+         Coordinate(y1) + "\" x2=\"" + Coordinate(x2) + "\" y2=\"" + Coordinate(y2) + "\"/>";
+}
+
+std::string Axes(const Scale& x, const Scale& y) {
+  std::string svg = "<g class=\"axes\" aria-hidden=\"true\">";
+  const double y_step = TickStep(y.to, 4, 1024);
+  for (int i = 0; i < kMostTicks && i * y_step <= y.to; ++i) {
+    const double value = i * y_step;
+    svg += Line("grid", kLeft, y(value), kWidth - kRight, y(value));
+    svg += Text(kLeft - 8, y(value) + 4, "end", value == 0 ? "0" : FormatBytes(value));
+  }
+  const double x_step = TickStep(x.to - x.from, 6, 10);
+  const double first = std::ceil(x.from / x_step) * x_step;
+  for (int i = 0; i < kMostTicks && first + i * x_step <= x.to; ++i) {
+    const double value = first + i * x_step;
+    svg += Line("tick", x(value), kHeight - kBottom, x(value), kHeight - kBottom + 4);
+    // The last label keeps clear of the axis' name at the right end.
+    if (x(value) < kWidth - kRight - 90) {
+      svg += Text(x(value), kHeight - kBottom + 17, "middle", FormatCount(value));
+    }
+  }
+  return svg + Text(kWidth - kRight, kHeight - kBottom + 17, "end", "event number") + "</g>";
+}
+
+}  // namespace
+
+std::vector<TimelinePoint> Thin(const std::vector<TimelinePoint>& points, size_t limit) {
+  if (points.size() <= limit) return points;
+  std::vector<TimelinePoint> thinned;
+  thinned.reserve(limit);
+  for (size_t i = 0; i < limit; ++i) {
+    const size_t begin = i * points.size() / limit;
+    const size_t end = (i + 1) * points.size() / limit;
+    TimelinePoint merged = points[begin];
+    for (size_t j = begin + 1; j < end; ++j) {
+      merged.event = points[j].event;
+      merged.requested_bytes = std::max(merged.requested_bytes, points[j].requested_bytes);
+      merged.reserved_bytes = std::max(merged.reserved_bytes, points[j].reserved_bytes);
+    }
+    thinned.push_back(merged);
+  }
+  return thinned;
+}
+
+std::string RenderChart(const std::vector<TimelinePoint>& all_points, const std::string& title) {
+  const std::vector<TimelinePoint> points = Thin(all_points, kPoints);
+  if (points.size() < 2) return "";
+  double top = 1;
+  for (const TimelinePoint& p : points) {
+    top = std::max({top, p.requested_bytes, p.reserved_bytes});
+  }
+  const Scale x{points.front().event, points.back().event, kLeft, kWidth - kRight};
+  const Scale y{0, top * 1.05, kHeight - kBottom, kTop};
+
+  std::string requested, reserved, data;
+  for (const TimelinePoint& p : points) {
+    const std::string at = Coordinate(x(p.event)) + ",";
+    requested += at + Coordinate(y(p.requested_bytes)) + " ";
+    reserved += at + Coordinate(y(p.reserved_bytes)) + " ";
+    data += (data.empty() ? "[" : ",[") + FormatFixed(p.event, 0) + "," +
+            FormatFixed(p.requested_bytes, 0) + "," + FormatFixed(p.reserved_bytes, 0) + "]";
+  }
+  const std::string left = Coordinate(x(points.front().event));
+  const std::string right = Coordinate(x(points.back().event));
+  const std::string base = Coordinate(y(0));
+
+  std::string svg = "<svg class=\"chart\" role=\"img\" tabindex=\"0\" viewBox=\"0 0 " +
+                    FormatFixed(kWidth, 0) + " " + FormatFixed(kHeight, 0) + "\" aria-label=\"" +
+                    EscapeHtml(title) + "\" data-left=\"" + left + "\" data-right=\"" + right +
+                    "\">";
+  svg += Axes(x, y);
+  svg += "<polygon class=\"requested-area\" points=\"" + left + "," + base + " " + requested +
+         right + "," + base + "\"/>";
+  svg += "<polyline class=\"requested\" points=\"" + requested + "\"/>";
+  svg += "<polyline class=\"reserved\" points=\"" + reserved + "\"/>";
+  svg += "<line class=\"cursor\" hidden=\"\" y1=\"" + Coordinate(kTop) + "\" y2=\"" + base +
+         "\" x1=\"0\" x2=\"0\"/></svg>";
+  return svg + "<script type=\"application/json\">[" + data + "]</script>";
+}
+
+}  // namespace weir::replay
