@@ -1,0 +1,249 @@
+#include "allocator/base/options.h"
+
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <system_error>
+
+#include "allocator/base/env.h"
+
+namespace weir {
+namespace {
+
+// A number with digits first; no sign, no "inf" or "nan", no exponent.
+bool ParseNumber(std::string_view text, double* value) {
+  if (text.empty() || text[0] < '0' || text[0] > '9') return false;
+  const char* end = text.data() + text.size();
+  double parsed = 0;
+  const auto [stop, code] = std::from_chars(text.data(), end, parsed, std::chars_format::fixed);
+  if (code != std::errc() || stop != end) return false;
+  *value = parsed;
+  return true;
+}
+
+bool ParseInteger(std::string_view text, uint64_t* value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, *value);
+  return code == std::errc() && stop == end;
+}
+
+bool ParseSwitch(std::string_view text, bool* on) {
+  *on = text == "on";
+  return *on || text == "off";
+}
+
+template <auto kMember>
+bool SetBytes(std::string_view text, Options* options) {
+  return ParseBytes(text, &(options->heap.*kMember));
+}
+
+bool SetSimMemory(std::string_view text, Options* options) {
+  return ParseBytes(text, &options->sim_memory) && options->sim_memory > 0;
+}
+
+bool SetSimDevices(std::string_view text, Options* options) {
+  uint64_t count = 0;
+  if (!ParseInteger(text, &count) || count < 1 || count > 64) return false;
+  options->sim_devices = static_cast<int>(count);
+  return true;
+}
+
+bool SetHandleDivisor(std::string_view text, Options* options) {
+  return ParseInteger(text, &options->heap.handle_divisor) && options->heap.handle_divisor > 0;
+}
+
+// A number from 0 to kHigh.
+template <auto kMember, int kHigh>
+bool SetNumber(std::string_view text, Options* options) {
+  double value = 0;
+  if (!ParseNumber(text, &value) || value > kHigh) return false;
+  options->heap.*kMember = value;
+  return true;
+}
+
+bool SetDevice(std::string_view text, Options* options) {
+  options->device = text == "sim" ? Options::DeviceKind::kSimulated : Options::DeviceKind::kCuda;
+  return text == "sim" || text == "cuda";
+}
+
+bool SetMode(std::string_view text, Options* options) {
+  options->passthrough = text == "passthrough";
+  return options->passthrough || text == "normal";
+}
+
+bool SetVmm(std::string_view text, Options* options) {
+  return ParseSwitch(text, &options->heap.vmm);
+}
+
+// A number with a decimal point and no unit is a fraction, anything else bytes.
+bool SetMemoryLimit(std::string_view text, Options* options) {
+  double fraction = 0;
+  if (text.find('.') != std::string_view::npos && ParseNumber(text, &fraction)) {
+    options->memory_limit_fraction = fraction;
+    return fraction > 0 && fraction <= 1;
+  }
+  options->memory_limit_fraction = 0;
+  return ParseBytes(text, &options->heap.memory_limit);
+}
+
+struct Knob {
+  const char* key;
+  const char* values;
+  const char* initial;
+  const char* meaning;
+  bool (*set)(std::string_view text, Options* options);
+};
+
+constexpr Knob kKnobs[] = {
+    {"device", "cuda|sim", "cuda", "the CUDA driver or the simulated device", &SetDevice},
+    {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
+    {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
+    {"mode", "normal|passthrough", "normal", "passthrough: every request goes to the driver",
+     &SetMode},
+    {"vmm", "on|off", "on", "off: cuMemAlloc only, no mapping of physical memory", &SetVmm},
+    {"memory_limit", "BYTES|0.0..1.0", "none",
+     "most that may be reserved on a device, or a fraction of it", &SetMemoryLimit},
+    {"soft_limit", "FRACTION", "0.05", "reserve so much above the peak before idle memory is moved",
+     &SetNumber<&HeapOptions::soft_limit, 10>},
+    {"soft_limit_max", "FRACTION", "0.15", "the same while moving memory has been too costly",
+     &SetNumber<&HeapOptions::soft_limit_max, 10>},
+    {"soft_limit_slack", "BYTES", "8MiB", "added to the soft limit",
+     &SetBytes<&HeapOptions::soft_limit_slack>},
+    {"guard_refill_us", "MICROSECONDS", "5", "driver time that a large request earns for moving",
+     &SetNumber<&HeapOptions::guard_refill_us, 1'000'000>},
+    {"guard_burst_ms", "MILLISECONDS", "100", "most that can be saved up",
+     &SetNumber<&HeapOptions::guard_burst_ms, 1'000'000>},
+    {"handle_divisor", "1..", "512",
+     "a new physical handle is at most reserved / this (and one granule at least)",
+     &SetHandleDivisor},
+    {"max_handle", "BYTES", "128MiB", "and at most this",
+     &SetBytes<&HeapOptions::max_handle_bytes>},
+    {"marker_bytes", "BYTES", "64MiB", "freed by a stream before it records a marker",
+     &SetBytes<&HeapOptions::marker_bytes>},
+};
+
+std::string KeyList() {
+  std::string list;
+  for (const Knob& knob : kKnobs) {
+    list += (list.empty() ? "" : ", ") + std::string(knob.key) + ":" + knob.values;
+  }
+  return list;
+}
+
+std::string_view Trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\n";
+  const size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+const Knob* FindKnob(std::string_view key) {
+  for (const Knob& knob : kKnobs) {
+    if (key == knob.key) return &knob;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+HeapOptions Options::ForDevice(uint64_t total_bytes) const {
+  HeapOptions result = heap;
+  if (memory_limit_fraction > 0) {
+    result.memory_limit =
+        static_cast<uint64_t>(memory_limit_fraction * static_cast<double>(total_bytes));
+  }
+  return result;
+}
+
+bool ParseBytes(std::string_view text, uint64_t* bytes) {
+  struct Unit {
+    std::string_view name;
+    uint64_t factor;
+  };
+  static constexpr Unit kUnits[] = {
+      {"KiB", kKiB}, {"MiB", kMiB},     {"GiB", kGiB},         {"TiB", kGiB << 10},
+      {"KB", 1000},  {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000},
+      {"B", 1},
+  };
+  uint64_t factor = 1;
+  for (const Unit& unit : kUnits) {
+    if (!text.ends_with(unit.name)) continue;
+    text.remove_suffix(unit.name.size());
+    factor = unit.factor;
+    break;
+  }
+  // Whole numbers exactly; a double holds 53 bits only.
+  uint64_t whole = 0;
+  if (ParseInteger(text, &whole)) {
+    return !__builtin_mul_overflow(whole, factor, bytes);
+  }
+  double number = 0;
+  if (factor == 1 || !ParseNumber(text, &number)) return false;
+  const double product = std::floor(number * static_cast<double>(factor));
+  if (product >= 0x1p64) return false;
+  *bytes = static_cast<uint64_t>(product);
+  return true;
+}
+
+bool ParseOptions(std::string_view text, Options* options, std::string* error) {
+  Options result = *options;
+  std::set<std::string_view> seen;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view item = Trim(text.substr(0, comma));
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    if (item.empty()) continue;
+
+    const size_t colon = item.find(':');
+    const std::string_view key = Trim(item.substr(0, colon));
+    const std::string_view value =
+        colon == std::string_view::npos ? std::string_view() : Trim(item.substr(colon + 1));
+    const Knob* knob = FindKnob(key);
+    if (knob == nullptr) {
+      *error = "unknown option '" + std::string(key) + "'. The options are " + KeyList();
+      return false;
+    }
+    if (!seen.insert(key).second) {
+      *error = "option '" + std::string(key) + "' is given twice";
+      return false;
+    }
+    if (!knob->set(value, &result)) {
+      *error = "option '" + std::string(key) + "' cannot be '" + std::string(value) + "'; write " +
+               knob->key + ":" + knob->values;
+      return false;
+    }
+  }
+  if (result.heap.soft_limit_max < result.heap.soft_limit) {
+    *error = "option 'soft_limit_max' must not be below 'soft_limit'";
+    return false;
+  }
+  *options = result;
+  return true;
+}
+
+bool ReadOptionsFromEnvironment(Options* options, std::string* error) {
+  if (!ParseOptions(ReadEnvironment("WEIR_CONF"), options, error)) {
+    *error = "WEIR_CONF: " + *error;
+    return false;
+  }
+  const std::string disable = ReadEnvironment("WEIR_DISABLE");
+  if (disable == "1") {
+    options->passthrough = true;
+  } else if (!disable.empty() && disable != "0") {
+    *error =
+        "WEIR_DISABLE is '" + disable + "'; it can be 1 (every request goes to the driver) or 0";
+    return false;
+  }
+  return true;
+}
+
+std::string DescribeOptions() {
+  std::string text;
+  for (const Knob& knob : kKnobs) {
+    text += std::string(knob.key) + ":" + knob.values + "  (" + knob.initial + ")  " +
+            knob.meaning + "\n";
+  }
+  return text;
+}
+
+}  // namespace weir
