@@ -122,8 +122,7 @@ std::string TableHead(const Columns& columns) {
     add(name);
   }
   if (columns.checker) add("Checker reports");
-  add("Com&shy;pleted");
-  return html + "</tr></thead>";
+  return html + "<th scope=\"col\" class=\"text\">Completed</th></tr></thead>";
 }
 
 std::string TableRow(const ReportRun& run, size_t index, const Columns& columns) {
@@ -148,14 +147,12 @@ std::string TableRow(const ReportRun& run, size_t index, const Columns& columns)
 std::string Table(const Runs& runs) {
   const Columns columns(runs);
   std::string html =
-      "<h2 id=\"traces\">Traces</h2><div class=\"wide\" role=\"region\" tabindex=\"0\" "
-      "aria-labelledby=\"traces\"><table><caption>" +
-      Label(OriginOf(runs)) +
+      "<h2 id=\"traces\">Traces</h2><p class=\"quiet\">" + Label(OriginOf(runs)) +
       " Ratio: peak reserved ÷ peak requested. Driver time is the number of driver calls times "
       "assumed costs; CPU time is the allocator's own on the machine that ran the replay. "
       "PyTorch's ratios were measured with its allocators on the recorded programs. "
-      "Traces whose peak is below 64 MiB are a few granules of 2 MiB and are in no mean."
-      "</caption>" +
+      "Traces whose peak is below 64 MiB are a few granules of 2 MiB and are in no mean.</p>"
+      "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-labelledby=\"traces\"><table>" +
       TableHead(columns) + "<tbody>\n";
   for (size_t i = 0; i < runs.size(); ++i) html += TableRow(runs[i], i, columns);
   return html + "</tbody></table></div>";

@@ -22,7 +22,8 @@ std::string RenderReport(const nlohmann::json& replay_result,
 // an object keyed by trace name (TraceName). Folders without a readable one add nothing.
 nlohmann::json ReadBaselines(const std::vector<std::string>& trace_paths);
 
-// A trace's name: the file's name up to its first dot, "gpt2_train" for "a/b/gpt2_train.csv.gz".
+// A trace's name: the file's without folder, ".gz" and one suffix of small letters, "pangu_2.6B"
+// for "a/b/pangu_2.6B.csv.gz".
 std::string TraceName(const std::string& trace);
 
 }  // namespace weir::replay

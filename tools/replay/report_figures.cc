@@ -133,9 +133,17 @@ std::optional<double> GeometricMean(const std::vector<ReportRun>& runs,
 }
 
 std::string TraceName(const std::string& trace) {
-  const std::string file = trace.substr(trace.find_last_of('/') + 1);
-  const size_t dot = file.find('.');
-  return dot == 0 ? file : file.substr(0, dot);
+  std::string name = trace.substr(trace.find_last_of('/') + 1);
+  const auto drop_suffix = [&name](const auto& is_droppable) {
+    const size_t dot = name.find_last_of('.');
+    if (dot == std::string::npos || dot == 0 || !is_droppable(name.substr(dot + 1))) return;
+    name.resize(dot);
+  };
+  drop_suffix([](const std::string& suffix) { return suffix == "gz"; });
+  drop_suffix([](const std::string& suffix) {
+    return std::all_of(suffix.begin(), suffix.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  });
+  return name;
 }
 
 json ReadBaselines(const std::vector<std::string>& trace_paths) {

@@ -25,7 +25,7 @@ h2 { font-size: 1.25rem; margin: 2.5rem 0 .5rem; }
 h3 { font-size: 1.05rem; margin: 2rem 0 .25rem; overflow-wrap: anywhere; }
 p { margin: .25rem 0 .75rem; max-width: 60rem; }
 a { color: var(--requested); }
-.quiet, figcaption, caption { color: var(--quiet); font-size: .875rem; }
+.quiet, figcaption { color: var(--quiet); font-size: .875rem; }
 .label { display: inline-block; border: 1px solid var(--rule); border-radius: 1rem;
   padding: 0 .6rem; font-size: .8rem; color: var(--quiet); }
 .bad { color: var(--bad); font-weight: 600; }
@@ -39,15 +39,14 @@ a { color: var(--requested); }
 .bars .weir i { background: var(--weir); }
 .bars .weir { font-weight: 600; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .875rem;
+table { border-collapse: collapse; width: 100%; font-size: .8125rem;
   font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: .25rem 0 .5rem; }
-th, td { padding: .3rem .5rem; border-bottom: 1px solid var(--rule); text-align: right;
+th, td { padding: .3rem .4rem; border-bottom: 1px solid var(--rule); text-align: right;
   white-space: nowrap; vertical-align: bottom; }
 thead th { white-space: normal; font-weight: 600; }
-th:first-child, td.text { text-align: left; }
+th:first-child, .text { text-align: left; }
 tbody th { font-weight: 500; }
-td.failure { white-space: normal; min-width: 10rem; text-align: left; overflow-wrap: anywhere; }
+td.failure { white-space: normal; min-width: 8rem; text-align: left; overflow-wrap: anywhere; }
 figure { margin: .5rem 0 0; }
 svg.chart { display: block; width: 100%; max-width: 60rem; height: auto; font: 12px system-ui, sans-serif; }
 svg.chart:focus-visible { outline: 2px solid var(--requested); outline-offset: 2px; }
