@@ -209,7 +209,8 @@ TEST_CASE("numbers are written for people", "[report]") {
   CHECK(FormatCount(0) == "0");
   CHECK(FormatCount(999) == "999");
   CHECK(FormatCount(1000) == "1,000");
-  CHECK(FormatCount(-1234567) == "-1,234,567");
+  CHECK(FormatCount(1234567) == "1,234,567");
+  CHECK(FormatCount(-1) == kNoFigure);
   CHECK(FormatBytes(0) == "0 B");
   CHECK(FormatBytes(1536) == "1.50 KiB");
   CHECK(FormatBytes(uint64_t{24204} << 20) == "23.64 GiB");

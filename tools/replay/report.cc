@@ -8,6 +8,7 @@
 #include "tools/replay/report_figures.h"
 #include "tools/replay/report_style.h"
 #include "tools/replay/report_text.h"
+#include "tools/replay/text.h"
 
 namespace weir::replay {
 namespace {
@@ -42,8 +43,8 @@ std::string Label(const std::string& origin) {
 std::string Bar(const char* css_class, const std::string& name, double ratio, double widest) {
   const std::string open = std::string(" class=\"") + css_class + "\">";
   return "<dt" + open + EscapeHtml(name) + "</dt><dd" + open +
-         "<i style=\"width:" + FormatFixed(75 * ratio / widest, 1) + "%\"></i>" +
-         FormatRatio(ratio) + "</dd>";
+         "<i style=\"width:" + Fixed(75 * ratio / widest, 1) + "%\"></i>" + FormatRatio(ratio) +
+         "</dd>";
 }
 
 std::string MeansWithBaselines(const Runs& runs) {

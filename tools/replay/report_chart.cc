@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "tools/replay/report_text.h"
+#include "tools/replay/text.h"
 
 namespace weir::replay {
 namespace {
@@ -28,7 +29,7 @@ struct Scale {
   }
 };
 
-std::string Coordinate(double value) { return FormatFixed(value, 1); }
+std::string Coordinate(double value) { return Fixed(value, 1); }
 
 // A step between ticks that gives at most `ticks` of them: 1, 2 or 5 times a power of `base`'s
 // unit (1024 for bytes, so that labels are whole KiB, MiB, GiB).
@@ -109,15 +110,15 @@ std::string RenderChart(const std::vector<TimelinePoint>& all_points, const std:
     const std::string at = Coordinate(x(p.event)) + ",";
     requested += at + Coordinate(y(p.requested_bytes)) + " ";
     reserved += at + Coordinate(y(p.reserved_bytes)) + " ";
-    data += (data.empty() ? "[" : ",[") + FormatFixed(p.event, 0) + "," +
-            FormatFixed(p.requested_bytes, 0) + "," + FormatFixed(p.reserved_bytes, 0) + "]";
+    data += (data.empty() ? "[" : ",[") + Fixed(p.event, 0) + "," + Fixed(p.requested_bytes, 0) +
+            "," + Fixed(p.reserved_bytes, 0) + "]";
   }
   const std::string left = Coordinate(x(points.front().event));
   const std::string right = Coordinate(x(points.back().event));
   const std::string base = Coordinate(y(0));
 
   std::string svg = "<svg class=\"chart\" role=\"img\" tabindex=\"0\" viewBox=\"0 0 " +
-                    FormatFixed(kWidth, 0) + " " + FormatFixed(kHeight, 0) + "\" aria-label=\"" +
+                    Fixed(kWidth, 0) + " " + Fixed(kHeight, 0) + "\" aria-label=\"" +
                     EscapeHtml(title) + "\" data-left=\"" + left + "\" data-right=\"" + right +
                     "\">";
   svg += Axes(x, y);

@@ -8,6 +8,7 @@
 
 #include "tools/replay/report.h"
 #include "tools/replay/report_text.h"
+#include "tools/replay/text.h"
 
 namespace weir::replay {
 namespace {
@@ -31,7 +32,7 @@ std::string Text(const json& object, const char* key) {
   const json* value = Find(object, key);
   if (value == nullptr) return "";
   if (value->is_string()) return value->get<std::string>();
-  return value->is_number_integer() ? FormatFixed(value->get<double>(), 0) : "";
+  return value->is_number_integer() ? Fixed(value->get<double>(), 0) : "";
 }
 
 void ReadDriverCalls(const json& run, ReportRun& to) {

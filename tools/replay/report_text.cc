@@ -1,8 +1,11 @@
 #include "tools/replay/report_text.h"
 
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+
+#include "tools/replay/text.h"
 
 namespace weir::replay {
 namespace {
@@ -24,7 +27,7 @@ std::string InUnits(double value, const Unit (&units)[N]) {
   }
   const double scaled = value / unit->size;
   const bool whole = scaled == std::floor(scaled) || scaled >= 1000;
-  return FormatFixed(scaled, whole ? 0 : (scaled < 100 ? 2 : 1)) + " " + unit->name;
+  return Fixed(scaled, whole ? 0 : (scaled < 100 ? 2 : 1)) + " " + unit->name;
 }
 
 }  // namespace
@@ -60,22 +63,10 @@ std::string EscapeHtml(const std::string& text) {
   return escaped;
 }
 
-std::string FormatFixed(double value, int decimals) {
-  if (!std::isfinite(value)) return kNoFigure;
-  char buffer[400];  // the widest double has 309 digits before the point
-  const auto end =
-      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed, decimals);
-  return std::string(buffer, end.ptr);
-}
-
 std::string FormatCount(std::optional<double> value) {
-  if (!value) return kNoFigure;
-  std::string digits = FormatFixed(*value, 0);
-  const ptrdiff_t first = !digits.empty() && digits.front() == '-' ? 1 : 0;
-  for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > first; at -= 3) {
-    if (digits.back() >= '0' && digits.back() <= '9') digits.insert(static_cast<size_t>(at), ",");
-  }
-  return digits;
+  constexpr double kMost = 1e18;  // below 2^63
+  if (value.value_or(-1) < 0) return kNoFigure;
+  return WithCommas(static_cast<uint64_t>(std::llround(std::min(*value, kMost))));
 }
 
 std::string FormatBytes(std::optional<double> bytes) {
@@ -88,7 +79,7 @@ std::string FormatBytes(std::optional<double> bytes) {
 }
 
 std::string FormatRatio(std::optional<double> ratio) {
-  return ratio ? FormatFixed(*ratio, 3) : kNoFigure;
+  return ratio ? Fixed(*ratio, 3) : kNoFigure;
 }
 
 std::string FormatMicroseconds(std::optional<double> value) {
@@ -97,7 +88,7 @@ std::string FormatMicroseconds(std::optional<double> value) {
 }
 
 std::string FormatNanoseconds(std::optional<double> value) {
-  return value ? FormatFixed(*value, 0) + " ns" : kNoFigure;
+  return value ? Fixed(*value, 0) + " ns" : kNoFigure;
 }
 
 }  // namespace weir::replay

@@ -1,4 +1,5 @@
-// How the report writes text and numbers: escaped HTML, bytes, counts, ratios. Pure functions.
+// How the report writes text and figures that may be missing: escaped HTML, bytes, counts, ratios.
+// Pure functions; a negative count is no figure.
 #ifndef WEIR_TOOLS_REPLAY_REPORT_TEXT_H_
 #define WEIR_TOOLS_REPLAY_REPORT_TEXT_H_
 
@@ -19,9 +20,6 @@ std::string FormatBytes(std::optional<double> bytes);         // 23.64 GiB, 512 
 std::string FormatRatio(std::optional<double> ratio);         // 1.021
 std::string FormatMicroseconds(std::optional<double> value);  // 820 µs, 1.24 ms, 3.05 s
 std::string FormatNanoseconds(std::optional<double> value);   // 41 ns
-
-// `value` with a fixed number of decimals, independent of the locale.
-std::string FormatFixed(double value, int decimals);
 
 }  // namespace weir::replay
 
