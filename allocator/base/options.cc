@@ -33,50 +33,51 @@ bool ParseSwitch(std::string_view text, bool* on) {
 }
 
 template <auto kMember>
-bool SetBytes(std::string_view text, Options* options) {
+bool SetBytes(std::string_view text, ProcessOptions* options) {
   return ParseBytes(text, &(options->heap.*kMember));
 }
 
-bool SetSimMemory(std::string_view text, Options* options) {
+bool SetSimMemory(std::string_view text, ProcessOptions* options) {
   return ParseBytes(text, &options->sim_memory) && options->sim_memory > 0;
 }
 
-bool SetSimDevices(std::string_view text, Options* options) {
+bool SetSimDevices(std::string_view text, ProcessOptions* options) {
   uint64_t count = 0;
   if (!ParseInteger(text, &count) || count < 1 || count > 64) return false;
   options->sim_devices = static_cast<int>(count);
   return true;
 }
 
-bool SetHandleDivisor(std::string_view text, Options* options) {
+bool SetHandleDivisor(std::string_view text, ProcessOptions* options) {
   return ParseInteger(text, &options->heap.handle_divisor) && options->heap.handle_divisor > 0;
 }
 
 // A number from 0 to kHigh.
 template <auto kMember, int kHigh>
-bool SetNumber(std::string_view text, Options* options) {
+bool SetNumber(std::string_view text, ProcessOptions* options) {
   double value = 0;
   if (!ParseNumber(text, &value) || value > kHigh) return false;
   options->heap.*kMember = value;
   return true;
 }
 
-bool SetDevice(std::string_view text, Options* options) {
-  options->device = text == "sim" ? Options::DeviceKind::kSimulated : Options::DeviceKind::kCuda;
+bool SetDevice(std::string_view text, ProcessOptions* options) {
+  options->device =
+      text == "sim" ? ProcessOptions::DeviceKind::kSimulated : ProcessOptions::DeviceKind::kCuda;
   return text == "sim" || text == "cuda";
 }
 
-bool SetMode(std::string_view text, Options* options) {
+bool SetMode(std::string_view text, ProcessOptions* options) {
   options->passthrough = text == "passthrough";
   return options->passthrough || text == "normal";
 }
 
-bool SetVmm(std::string_view text, Options* options) {
+bool SetVmm(std::string_view text, ProcessOptions* options) {
   return ParseSwitch(text, &options->heap.vmm);
 }
 
 // A number with a decimal point and no unit is a fraction, anything else bytes.
-bool SetMemoryLimit(std::string_view text, Options* options) {
+bool SetMemoryLimit(std::string_view text, ProcessOptions* options) {
   double fraction = 0;
   if (text.find('.') != std::string_view::npos && ParseNumber(text, &fraction)) {
     options->memory_limit_fraction = fraction;
@@ -91,7 +92,7 @@ struct Knob {
   const char* values;
   const char* initial;
   const char* meaning;
-  bool (*set)(std::string_view text, Options* options);
+  bool (*set)(std::string_view text, ProcessOptions* options);
 };
 
 constexpr Knob kKnobs[] = {
@@ -146,7 +147,7 @@ const Knob* FindKnob(std::string_view key) {
 
 }  // namespace
 
-HeapOptions Options::ForDevice(uint64_t total_bytes) const {
+HeapOptions ProcessOptions::ForDevice(uint64_t total_bytes) const {
   HeapOptions result = heap;
   if (memory_limit_fraction > 0) {
     result.memory_limit =
@@ -185,8 +186,8 @@ bool ParseBytes(std::string_view text, uint64_t* bytes) {
   return true;
 }
 
-bool ParseOptions(std::string_view text, Options* options, std::string* error) {
-  Options result = *options;
+bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* error) {
+  ProcessOptions result = *options;
   std::set<std::string_view> seen;
   while (!text.empty()) {
     const size_t comma = text.find(',');
@@ -221,7 +222,7 @@ bool ParseOptions(std::string_view text, Options* options, std::string* error) {
   return true;
 }
 
-bool ReadOptionsFromEnvironment(Options* options, std::string* error) {
+bool ReadOptionsFromEnvironment(ProcessOptions* options, std::string* error) {
   if (!ParseOptions(ReadEnvironment("WEIR_CONF"), options, error)) {
     *error = "WEIR_CONF: " + *error;
     return false;

@@ -13,7 +13,7 @@
 
 namespace weir {
 
-struct Options {
+struct ProcessOptions {
   // ---- Where ----
 
   enum class DeviceKind : uint8_t { kCuda, kSimulated };
@@ -37,10 +37,10 @@ struct Options {
 
 // Changes the options that the text names. False, with nothing changed, if a key is unknown or a
 // value wrong; the error says which and lists what there is.
-bool ParseOptions(std::string_view text, Options* options, std::string* error);
+bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* error);
 
 // From WEIR_CONF and WEIR_DISABLE.
-bool ReadOptionsFromEnvironment(Options* options, std::string* error);
+bool ReadOptionsFromEnvironment(ProcessOptions* options, std::string* error);
 
 // One line for each key: its values, default and meaning.
 std::string DescribeOptions();

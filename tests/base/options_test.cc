@@ -11,8 +11,8 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-Options Parsed(std::string_view text) {
-  Options options;
+ProcessOptions Parsed(std::string_view text) {
+  ProcessOptions options;
   std::string error;
   INFO(text);
   const bool ok = ParseOptions(text, &options, &error);
@@ -22,7 +22,7 @@ Options Parsed(std::string_view text) {
 }
 
 std::string ErrorOf(std::string_view text) {
-  Options options;
+  ProcessOptions options;
   std::string error;
   INFO(text);
   CHECK_FALSE(ParseOptions(text, &options, &error));
@@ -57,8 +57,8 @@ TEST_CASE("what is not a size is refused", "[options]") {
 }
 
 TEST_CASE("options that are not named keep their defaults", "[options]") {
-  const Options options = Parsed("");
-  CHECK(options.device == Options::DeviceKind::kCuda);
+  const ProcessOptions options = Parsed("");
+  CHECK(options.device == ProcessOptions::DeviceKind::kCuda);
   CHECK_FALSE(options.passthrough);
   CHECK(options.heap.vmm);
   CHECK(options.ForDevice(80 * kGiB).memory_limit == UINT64_MAX);
@@ -73,11 +73,11 @@ TEST_CASE("options that are not named keep their defaults", "[options]") {
 }
 
 TEST_CASE("every key sets its option", "[options]") {
-  const Options options = Parsed(
+  const ProcessOptions options = Parsed(
       "device:sim,sim_memory:24GiB,sim_devices:2,mode:passthrough,vmm:off,memory_limit:10GiB,"
       "soft_limit:0.1,soft_limit_max:0.2,soft_limit_slack:16MiB,guard_refill_us:7,"
       "guard_burst_ms:50,handle_divisor:64,max_handle:64MiB,marker_bytes:1MiB");
-  CHECK(options.device == Options::DeviceKind::kSimulated);
+  CHECK(options.device == ProcessOptions::DeviceKind::kSimulated);
   CHECK(options.sim_memory == 24 * kGiB);
   CHECK(options.sim_devices == 2);
   CHECK(options.passthrough);
@@ -91,7 +91,7 @@ TEST_CASE("every key sets its option", "[options]") {
   CHECK(options.heap.handle_divisor == 64);
   CHECK(options.heap.max_handle_bytes == 64 * kMiB);
   CHECK(options.heap.marker_bytes == kMiB);
-  CHECK(Parsed("device:cuda").device == Options::DeviceKind::kCuda);
+  CHECK(Parsed("device:cuda").device == ProcessOptions::DeviceKind::kCuda);
   CHECK_FALSE(Parsed("mode:normal").passthrough);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("the memory limit is a fraction if it has a decimal point and no unit"
 }
 
 TEST_CASE("blanks and empty items are passed over", "[options]") {
-  CHECK(Parsed(" device : sim , ,vmm:off,").device == Options::DeviceKind::kSimulated);
+  CHECK(Parsed(" device : sim , ,vmm:off,").device == ProcessOptions::DeviceKind::kSimulated);
 }
 
 TEST_CASE("an unknown key is an error that lists the keys", "[options]") {
@@ -132,10 +132,10 @@ TEST_CASE("a wrong value is an error that says what can be written", "[options]"
 }
 
 TEST_CASE("options that cannot be parsed change nothing", "[options]") {
-  Options options = Parsed("device:sim");
+  ProcessOptions options = Parsed("device:sim");
   std::string error;
   CHECK_FALSE(ParseOptions("device:cuda,vmm:off,nonsense:1", &options, &error));
-  CHECK(options.device == Options::DeviceKind::kSimulated);
+  CHECK(options.device == ProcessOptions::DeviceKind::kSimulated);
   CHECK(options.heap.vmm);
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("the environment gives options, and its errors name the variable", "[o
       unsetenv("WEIR_DISABLE");
     }
   } restore;
-  Options options;
+  ProcessOptions options;
   std::string error;
   unsetenv("WEIR_CONF");
   unsetenv("WEIR_DISABLE");
@@ -155,7 +155,7 @@ TEST_CASE("the environment gives options, and its errors name the variable", "[o
   setenv("WEIR_CONF", "device:sim", 1);
   setenv("WEIR_DISABLE", "1", 1);
   CHECK(ReadOptionsFromEnvironment(&options, &error));
-  CHECK(options.device == Options::DeviceKind::kSimulated);
+  CHECK(options.device == ProcessOptions::DeviceKind::kSimulated);
   CHECK(options.passthrough);
   setenv("WEIR_DISABLE", "yes", 1);
   CHECK_FALSE(ReadOptionsFromEnvironment(&options, &error));
