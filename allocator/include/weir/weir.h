@@ -45,6 +45,17 @@ typedef enum weir_status {
   WEIR_ERROR_CORRUPT = 8           /* weir_verify found the heap damaged */
 } weir_status_t;
 
+/* ---- Configuration ----------------------------------------------------------------------------
+ * Options are text: "key:value,key:value", for example "device:sim,sim_memory:24GiB". The
+ * environment variable WEIR_CONF holds them in the same form, and WEIR_DISABLE=1 means
+ * mode:passthrough. A wrong or unknown option makes every function fail with
+ * WEIR_ERROR_CONFIGURATION and a text that lists the options. */
+
+/* Sets options, which win over the environment's. Call it before any other function of this header
+ * that needs a device; once one has succeeded the answer is WEIR_ERROR_CONFIGURATION. May be called
+ * several times: later values win. */
+WEIR_API int weir_configure(const char* options);
+
 /* ---- Allocation ------------------------------------------------------------------------------
  * Pointers are aligned to 512 bytes or more; contents are undefined. A request of 0 bytes gives a
  * unique pointer to a block of no usable bytes, which must be freed like any other. A request that
@@ -68,6 +79,8 @@ WEIR_API void* weir_aligned_alloc_device(size_t alignment, size_t bytes, int dev
 WEIR_API void* weir_malloc_async(size_t bytes, weir_stream_t stream);
 WEIR_API void* weir_malloc_async_device(size_t bytes, int device, weir_stream_t stream);
 WEIR_API void* weir_aligned_alloc_async(size_t alignment, size_t bytes, weir_stream_t stream);
+WEIR_API void* weir_aligned_alloc_async_device(size_t alignment, size_t bytes, int device,
+                                               weir_stream_t stream);
 
 /* Frees a block of any of the functions above. NULL is allowed. The memory is reused when all work
  * submitted to the device before the call is complete. Any other pointer is an error: foreign
@@ -140,15 +153,15 @@ typedef struct weir_stats {
 #define WEIR_STAT_DECLARE(name) uint64_t name, peak_##name, total_##name;
   WEIR_STAT_FIELDS(WEIR_STAT_DECLARE)
 #undef WEIR_STAT_DECLARE
-  uint64_t cached_bytes;      /* reserved - active */
-  uint64_t misses;            /* requests that no free block could serve */
-  uint64_t remapped_bytes;    /* physical memory that moved to another address */
-  uint64_t waits;             /* times the host waited for a marker */
-  uint64_t out_of_memory;     /* requests that failed */
-  uint64_t deferred_frees;    /* frees that had to wait for a marker */
-  uint64_t driver_time_ns;    /* spent in slow driver calls; modelled on the simulated device */
-  uint64_t memory_limit;      /* bytes; UINT64_MAX without a limit */
-  uint64_t unused_[16];       /* room to grow without a change of size */
+  uint64_t cached_bytes;   /* reserved - active */
+  uint64_t misses;         /* requests that no free block could serve */
+  uint64_t remapped_bytes; /* physical memory that moved to another address */
+  uint64_t waits;          /* times the host waited for a marker */
+  uint64_t out_of_memory;  /* requests that failed */
+  uint64_t deferred_frees; /* frees that had to wait for a marker */
+  uint64_t driver_time_ns; /* spent in slow driver calls; modelled on the simulated device */
+  uint64_t memory_limit;   /* bytes; UINT64_MAX without a limit */
+  uint64_t unused_[16];    /* room to grow without a change of size */
 } weir_stats_t;
 
 WEIR_API int weir_get_stats(int device, weir_stats_t* stats);

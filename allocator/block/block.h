@@ -1,0 +1,83 @@
+// The data structure everyone needs to know: how device memory is cut up, and what must always hold.
+//
+// A *region* is contiguous address space that belongs to one arena. It is tiled exactly, without
+// gaps, by its blocks in address order (Block::prev, Block::next). A block is in one state:
+//
+//   kHole      address space without physical memory
+//   kReady     mapped and free: in the arena's ReadyBins
+//   kLive      handed to the caller, or (span set) cut into small objects
+//   kDeferred  freed by the caller, but a stream may still use it: waits behind markers
+//   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed block
+//   kBusy      in the hands of a miss that has given up the heap lock to call the driver
+//
+//            Allocate              Free, uses pending            markers complete
+//   kReady ------------> kLive ------------------> kDeferred ----------------> kReady
+//      ^                   |  Free      kept block displaced                      |
+//      |                   +--------> kKept ------------------> kReady            |
+//      |   settle: mapped                                                         |
+//   kBusy <------------ kReady, kHole  (a miss plans a mapping, a trim an unmapping)
+//      +--- settle: unmapped ---> kHole
+//
+// Invariants (Arena::Verify and DeviceHeap::Verify check them):
+//   1. next->begin == begin + bytes, next->prev == this; regions begin and end with nullptr.
+//   2. Two neighbours are never both kReady, nor both kHole (eager coalescing).
+//   3. kHole begins and ends on a granule and has no handle; every granule of the other states,
+//      kBusy excepted, is mapped. A granule belongs to one handle: no aliases.
+//   4. Handle::live is the number of blocks that touch it and are neither kReady nor kHole.
+//      A handle with live == 0 that is mapped lies inside one kReady block: it is *idle*.
+//   5. requested <= allocated <= active <= reserved; reserved is the sum of all handles' bytes.
+//   6. The pointer index knows exactly the blocks that are kLive, kDeferred or kKept, by their begin.
+//
+// Everything here is guarded by the heap lock of the device. Sizes and addresses are bytes.
+#ifndef WEIR_BLOCK_BLOCK_H_
+#define WEIR_BLOCK_BLOCK_H_
+
+#include <cstdint>
+
+namespace weir {
+
+class Arena;
+struct Span;
+
+// A stream's counter; see stream/timeline.h.
+using Epoch = uint64_t;
+
+// Physical memory: one or more granules (or one classic segment), made by the driver in one call.
+struct Handle {
+  uint64_t id = 0;          // the driver's handle; 0 for a classic segment
+  uint64_t bytes = 0;
+  uint64_t at = 0;          // where it is mapped, whole; 0 = a spare, mapped nowhere
+  Arena* arena = nullptr;   // owner of the region it is mapped in; nullptr for a spare
+  uint32_t live = 0;
+  uint32_t index = 0;       // its place in HandleTable
+  bool taken = false;       // a miss or a trim has chosen it: nobody else may
+  bool stuck = false;       // mapped without access, and the driver refused to unmap it: lost
+  // The arena's stream may use the memory until this epoch is complete. Set when live becomes 0.
+  Epoch idle_epoch = 0;
+};
+
+enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kKept, kBusy };
+
+struct Block {
+  uint64_t begin = 0;
+  uint64_t bytes = 0;
+  uint64_t requested = 0;    // kLive, kDeferred: what the caller asked for
+  Block* prev = nullptr;     // neighbours in the region, by address
+  Block* next = nullptr;
+  Block* bin_prev = nullptr; // kReady: its bin; kHole: the arena's list of holes
+  Block* bin_next = nullptr;
+  Arena* arena = nullptr;
+  Handle* segment = nullptr; // classic segment that holds the whole region; nullptr with VMM
+  Span* span = nullptr;      // kLive: the block is cut into objects of one size class
+  BlockState state = BlockState::kHole;
+
+  uint64_t end() const { return begin + bytes; }
+  bool is_free() const { return state == BlockState::kReady || state == BlockState::kHole; }
+};
+
+// Alignment of every block, and the unit large requests are rounded to.
+inline constexpr uint64_t kBlockAlignment = 512;
+
+}  // namespace weir
+
+#endif  // WEIR_BLOCK_BLOCK_H_

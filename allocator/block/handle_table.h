@@ -1,0 +1,42 @@
+// HandleTable: the records of all physical memory of a device. Guarded by the heap lock.
+#ifndef WEIR_BLOCK_HANDLE_TABLE_H_
+#define WEIR_BLOCK_HANDLE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allocator/block/block.h"
+
+namespace weir {
+
+class HandleTable {
+ public:
+  Handle* New(uint64_t bytes) {
+    owned_.push_back(std::make_unique<Handle>());
+    all_.push_back(owned_.back().get());
+    Handle* handle = all_.back();
+    handle->bytes = bytes;
+    handle->index = static_cast<uint32_t>(all_.size() - 1);
+    return handle;
+  }
+  void Delete(Handle* handle) {
+    const uint32_t index = handle->index;
+    owned_[index] = std::move(owned_.back());
+    owned_.pop_back();
+    all_.pop_back();
+    if (index < all_.size()) {
+      all_[index] = owned_[index].get();
+      all_[index]->index = index;
+    }
+  }
+  const std::vector<Handle*>& all() const { return all_; }
+
+ private:
+  std::vector<std::unique_ptr<Handle>> owned_;
+  std::vector<Handle*> all_;  // the same records, in the same order
+};
+
+}  // namespace weir
+
+#endif  // WEIR_BLOCK_HANDLE_TABLE_H_

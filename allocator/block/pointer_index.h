@@ -1,0 +1,73 @@
+// PointerIndex: from an address to the block that begins there, from any thread, without a lock;
+// and from an address to the physical handle mapped there.
+//
+// Two levels: a table of 1 GiB chunks over the 48-bit address space, and in each chunk one entry per
+// 32 KiB slot and one per 2 MiB granule. A slot holds at most one begin, because every indexed
+// block is larger than 32 KiB (small requests are objects inside spans of 128 KiB). One index serves
+// all devices: unified addressing gives every device its own addresses. Chunk tables are made when
+// first needed (260 KiB each, touched lazily) and never freed.
+#ifndef WEIR_BLOCK_POINTER_INDEX_H_
+#define WEIR_BLOCK_POINTER_INDEX_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/base/bytes.h"
+#include "allocator/block/block.h"
+
+namespace weir {
+
+class PointerIndex {
+ public:
+  // The unit in which handles are indexed; the heap's granule is a multiple of it.
+  static constexpr uint64_t kGranule = 2 * kMiB;
+
+  static PointerIndex& Get();
+
+  // Makes the tables for a range of addresses. False if the host has no memory for them or the
+  // range lies beyond 48 bits. Called before anything in the range is indexed.
+  bool Cover(uint64_t begin, uint64_t bytes);
+
+  // Writers hold the heap lock of the device that owns the address.
+  void SetBlock(Block* block);
+  void ClearBlock(uint64_t begin);
+  // What is mapped in a range of whole granules; nullptr for nothing.
+  void SetHandle(Handle* handle, uint64_t at, uint64_t bytes);
+
+  // The indexed block whose first 128 KiB contain the address, or nullptr: enough for begins and for
+  // objects in spans. Takes no lock; what it returns is stable only under the heap lock.
+  Block* Find(uint64_t address) const;
+
+  // The handle mapped at the address. Heap lock held.
+  Handle* FindHandle(uint64_t address) const;
+
+ private:
+  static constexpr int kChunkLog2 = 30;
+  static constexpr int kSlotLog2 = 15;
+  static constexpr int kGranuleLog2 = 21;
+  static constexpr uint64_t kNumChunks = uint64_t{1} << (48 - kChunkLog2);
+  static constexpr uint64_t kSlotsPerChunk = uint64_t{1} << (kChunkLog2 - kSlotLog2);
+  static constexpr uint64_t kGranulesPerChunk = uint64_t{1} << (kChunkLog2 - kGranuleLog2);
+  static constexpr int kSpanSlots = 4;  // a span of 128 KiB begins at most so many slots back
+
+  struct Chunk {
+    std::atomic<Block*> blocks[kSlotsPerChunk];
+    std::atomic<Handle*> handles[kGranulesPerChunk];
+  };
+
+  PointerIndex() = default;
+  Chunk* ChunkOf(uint64_t address) const {
+    const uint64_t number = address >> kChunkLog2;
+    if (number >= kNumChunks) return nullptr;
+    return std::atomic_ref<Chunk*>(chunks_[number]).load(std::memory_order_acquire);
+  }
+  std::atomic<Block*>* Slot(uint64_t address) const;
+
+  // Plain pointers behind atomic_ref, so that the static index is zero-initialized: no constructor
+  // runs and untouched pages cost nothing.
+  mutable Chunk* chunks_[kNumChunks];
+};
+
+}  // namespace weir
+
+#endif  // WEIR_BLOCK_POINTER_INDEX_H_

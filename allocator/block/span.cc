@@ -1,0 +1,106 @@
+#include "allocator/block/span.h"
+
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/check.h"
+
+namespace weir {
+
+void SpanLists::PushFront(Span* span) {
+  Span*& head = partial_[static_cast<size_t>(span->size_class)];
+  span->prev = nullptr;
+  span->next = head;
+  if (head != nullptr) head->prev = span;
+  head = span;
+}
+
+void SpanLists::Remove(Span* span) {
+  if (span->next != nullptr) span->next->prev = span->prev;
+  (span->prev != nullptr ? span->prev->next : partial_[static_cast<size_t>(span->size_class)]) =
+      span->next;
+  span->prev = span->next = nullptr;
+}
+
+uint64_t SpanLists::TryAllocate(int size_class, uint64_t requested) {
+  Span* span = partial_[static_cast<size_t>(size_class)];
+  if (span == nullptr) return 0;
+  size_t word = 0;
+  while (span->free[word] == 0) ++word;
+  const auto object = static_cast<uint32_t>(word * 64) +
+                      static_cast<uint32_t>(std::countr_zero(span->free[word]));
+  span->free[word] &= span->free[word] - 1;
+  if (--span->free_count == 0) Remove(span);
+  const uint64_t size = SizeOfClass(size_class);
+  span->slack[object] = static_cast<uint16_t>(size - requested);
+  return span->block->begin + object * size;
+}
+
+void SpanLists::AddSpan(Block* block, int size_class) {
+  if (unused_.empty()) {
+    all_.push_back(std::make_unique<Span>());
+    unused_.reserve(all_.size());
+    unused_.push_back(all_.back().get());
+  }
+  Span* span = unused_.back();
+  unused_.pop_back();
+  span->block = block;
+  span->size_class = size_class;
+  span->free_count = ObjectsPerSpan(size_class);
+  span->deferred.fill(0);
+  for (size_t word = 0; word < span->free.size(); ++word) {
+    const uint32_t first = static_cast<uint32_t>(word * 64);
+    const uint32_t left = span->free_count > first ? span->free_count - first : 0;
+    span->free[word] = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+  }
+  block->span = span;
+  PushFront(span);
+}
+
+Block* SpanLists::Free(Span* span, uint32_t object) {
+  WEIR_DCHECK(!span->Test(span->free, object));
+  span->free[object / 64] |= uint64_t{1} << (object % 64);
+  span->deferred[object / 64] &= ~(uint64_t{1} << (object % 64));
+  if (++span->free_count == 1) PushFront(span);
+  if (span->free_count < ObjectsPerSpan(span->size_class)) return nullptr;
+  Remove(span);
+  Block* block = span->block;
+  block->span = nullptr;
+  span->block = nullptr;
+  unused_.push_back(span);
+  return block;
+}
+
+bool SpanLists::ObjectAt(const Span& span, uint64_t address, uint32_t* object) {
+  const uint64_t offset = address - span.block->begin;
+  const uint64_t size = SizeOfClass(span.size_class);
+  const auto index = static_cast<uint32_t>(offset / size);
+  if (offset != index * size || index >= ObjectsPerSpan(span.size_class)) return false;
+  *object = index;
+  return true;
+}
+
+std::string SpanLists::Verify() const {
+  for (const auto& span : all_) {
+    if (span->block == nullptr) continue;
+    if (span->block->span != span.get() || span->block->state != BlockState::kLive)
+      return absl::StrCat("span at 0x", absl::Hex(span->block->begin), " does not own its block");
+    uint32_t free = 0;
+    for (size_t word = 0; word < span->free.size(); ++word) {
+      free += static_cast<uint32_t>(std::popcount(span->free[word]));
+      if ((span->free[word] & span->deferred[word]) != 0)
+        return absl::StrCat("span at 0x", absl::Hex(span->block->begin),
+                            " has an object that is free and deferred");
+    }
+    if (free != span->free_count)
+      return absl::StrCat("span at 0x", absl::Hex(span->block->begin), " miscounts free objects");
+    bool listed = false;
+    for (Span* s = partial_[static_cast<size_t>(span->size_class)]; s != nullptr; s = s->next)
+      listed |= s == span.get();
+    if (listed != (span->free_count > 0))
+      return absl::StrCat("span at 0x", absl::Hex(span->block->begin), " is in the wrong list");
+  }
+  return "";
+}
+
+}  // namespace weir

@@ -1,0 +1,70 @@
+// Span: a block of 128 KiB cut into objects of one size class; and the lists of spans of one stream.
+//
+// Guarded by the heap lock. An object is free, live, or deferred (freed, but a stream still uses it).
+#ifndef WEIR_BLOCK_SPAN_H_
+#define WEIR_BLOCK_SPAN_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allocator/block/block.h"
+#include "allocator/block/size_classes.h"
+
+namespace weir {
+
+struct Span {
+  static constexpr int kMaxObjects = static_cast<int>(kSpanBytes / 512);
+
+  Block* block = nullptr;
+  int size_class = 0;
+  uint32_t free_count = 0;
+  Span* prev = nullptr;  // in the list of spans with a free object
+  Span* next = nullptr;
+  std::array<uint64_t, kMaxObjects / 64> free{};      // bit i: object i is free
+  std::array<uint64_t, kMaxObjects / 64> deferred{};
+  // Bytes of each object that the caller did not ask for: requested = class size - slack.
+  std::array<uint16_t, kMaxObjects> slack{};
+
+  bool Test(const std::array<uint64_t, kMaxObjects / 64>& bits, uint32_t i) const {
+    return (bits[i / 64] >> (i % 64)) & 1;
+  }
+};
+
+// The spans of one stream, by size class.
+class SpanLists {
+ public:
+  // An object of the class from a span that has one, or 0. Spans with the most recently freed object
+  // come first.
+  uint64_t TryAllocate(int size_class, uint64_t requested);
+
+  // Cuts a live block of kSpanBytes into objects.
+  void AddSpan(Block* block, int size_class);
+
+  // Makes an object free. Returns the span if it has no live object any more: it is then out of the
+  // lists, its block no longer refers to it, and the block is the caller's to free.
+  Block* Free(Span* span, uint32_t object);
+
+  // The object at the address, or false if none begins there.
+  static bool ObjectAt(const Span& span, uint64_t address, uint32_t* object);
+  static uint64_t RequestedBytes(const Span& span, uint32_t object) {
+    return SizeOfClass(span.size_class) - span.slack[object];
+  }
+
+  // Empty, or what is broken.
+  std::string Verify() const;
+
+ private:
+  void PushFront(Span* span);
+  void Remove(Span* span);
+
+  std::array<Span*, kNumSizeClasses> partial_{};
+  std::vector<std::unique_ptr<Span>> all_;
+  std::vector<Span*> unused_;  // records without a block
+};
+
+}  // namespace weir
+
+#endif  // WEIR_BLOCK_SPAN_H_

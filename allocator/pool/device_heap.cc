@@ -1,0 +1,320 @@
+// DeviceHeap: the hit path and the bookkeeping of frees. No driver call under the heap lock.
+#include "allocator/pool/device_heap.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/check.h"
+#include "allocator/pool/stats.h"
+
+namespace weir {
+namespace {
+
+const Stream kLegacyStream = reinterpret_cast<Stream>(uintptr_t{1});
+const Stream kPerThreadStream = reinterpret_cast<Stream>(uintptr_t{2});
+
+// A number for the calling thread, never 0 and never used again.
+uint64_t ThreadNumber() {
+  static std::atomic<uint64_t> next{1};
+  thread_local const uint64_t number = next.fetch_add(1);
+  return number;
+}
+
+std::pair<Stream, uint64_t> KeyOf(Stream stream) {
+  if (stream == kLegacyStream) return {nullptr, 0};
+  if (stream == kPerThreadStream) return {stream, ThreadNumber()};
+  return {stream, 0};
+}
+
+}  // namespace
+
+DeviceHeap::DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
+    : driver_(std::move(driver)), options_(options), policy_(options) {
+  stats_.memory_limit = options.memory_limit;
+}
+
+std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> driver,
+                                               const HeapOptions& options, HeapError* error) {
+  std::unique_ptr<DeviceHeap> heap(new DeviceHeap(std::move(driver), options));
+  const DeviceDriver& d = *heap->driver_;
+  MutexLock space(heap->space_mu_);
+  heap->granule_ = PointerIndex::kGranule;
+  if (d.has_vmm()) {
+    heap->granule_ = std::max(PointerIndex::kGranule, d.granularity());
+    const DriverStatus status = heap->addresses_.Reserve(
+        d, d.total_bytes() * options.address_space_factor, d.total_bytes());
+    if (!status.ok()) {
+      *error = heap->DriverFailure(status);
+      return nullptr;
+    }
+    heap->reservation_begin_ = heap->addresses_.begin();
+    heap->reservation_bytes_ = heap->addresses_.bytes();
+  }
+  MutexLock lock(heap->heap_mu_);
+  heap->streams_.push_back(std::make_unique<StreamHeap>(StreamTimeline::Kind::kContext, kAnyStream,
+                                                        heap->granule_, &heap->blocks_));
+  heap->any_ = heap->streams_.back().get();
+  heap->by_key_[{kAnyStream, 0}] = heap->any_;
+  return heap;
+}
+
+// ---- Streams ------------------------------------------------------------------------------------
+
+StreamHeap* DeviceHeap::FindStream(Stream stream) {
+  const auto key = KeyOf(stream);
+  if (key == last_key_) return last_stream_;
+  const auto it = by_key_.find(key);
+  if (it == by_key_.end()) return nullptr;
+  last_key_ = key;
+  last_stream_ = it->second;
+  return it->second;
+}
+
+StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
+  {
+    MutexLock lock(heap_mu_);
+    if (StreamHeap* found = FindStream(stream)) return found;
+  }
+  const auto key = KeyOf(stream);
+  const bool is_default = key.first == nullptr || key.first == kPerThreadStream;
+  if (!is_default) {
+    int device = driver_->ordinal();
+    if (DriverStatus status = driver_->StreamDevice(stream, &device); !status.ok()) {
+      *error = HeapError(WEIR_ERROR_INVALID_ARGUMENT,
+                         absl::StrCat("not a stream of CUDA: ", status.ToString()));
+      return nullptr;
+    }
+    if (device != driver_->ordinal()) {
+      *error = HeapError(WEIR_ERROR_INVALID_ARGUMENT,
+                         absl::StrCat("the stream belongs to device ", device, ", the memory to device ",
+                                      driver_->ordinal(),
+                                      ": call weir_set_device or name the device"));
+      return nullptr;
+    }
+  }
+  // A marker on the per-thread default stream could be recorded only by its own thread, so that
+  // stream is proved complete through the context.
+  const auto kind = key.first == kPerThreadStream ? StreamTimeline::Kind::kContext
+                                                  : StreamTimeline::Kind::kStream;
+  MutexLock lock(heap_mu_);
+  StreamHeap*& slot = by_key_[key];
+  if (slot == nullptr) {
+    streams_.push_back(std::make_unique<StreamHeap>(kind, key.first, granule_, &blocks_));
+    slot = streams_.back().get();
+  }
+  return slot;
+}
+
+HeapError DeviceHeap::StreamDestroyed(Stream stream) {
+  MutexLock lock(heap_mu_);
+  const auto it = by_key_.find(KeyOf(stream));
+  if (it == by_key_.end() || it->second == any_) return {};
+  it->second->timeline.BecomeContext();
+  by_key_.erase(it);  // the driver may give the handle's value to a new stream
+  last_key_ = {nullptr, ~uint64_t{0}};
+  last_stream_ = nullptr;
+  return {};
+}
+
+// ---- Allocation ---------------------------------------------------------------------------------
+
+DeviceHeap::Request DeviceHeap::MakeRequest(uint64_t bytes, uint64_t alignment) {
+  if (bytes <= kMaxSmallBytes && alignment <= kBlockAlignment) {
+    return {bytes, kBlockAlignment, SizeClassOf(bytes), kSpanBytes};
+  }
+  // Blocks of their own are larger than any small object: the pointer index relies on it.
+  const uint64_t least = std::max(bytes, kMaxSmallBytes + kBlockAlignment);
+  return {bytes, std::max(alignment, kBlockAlignment), -1, AlignUp(least, kBlockAlignment)};
+}
+
+uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
+                              HeapError* error) {
+  if (bytes > driver_->total_bytes()) {
+    *error = HeapError(WEIR_ERROR_OUT_OF_MEMORY,
+                       absl::StrCat(bytes, " bytes asked, but device ", driver_->ordinal(), " has ",
+                                    driver_->total_bytes()));
+    MutexLock lock(heap_mu_);
+    ++stats_.out_of_memory;
+    return 0;
+  }
+  const Request request = MakeRequest(bytes, alignment);
+  {
+    MutexLock lock(heap_mu_);
+    if (StreamHeap* owner = FindStream(stream)) {
+      if (const uint64_t address = TryAllocate(owner, request)) return address;
+    }
+  }
+  return AllocateMiss(stream, request, error);
+}
+
+uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
+  if (request.size_class >= 0) {
+    const uint64_t address = owner->spans.TryAllocate(request.size_class, request.bytes);
+    if (address != 0) {
+      CountAllocation(request.bytes, SizeOfClass(request.size_class));
+      return address;
+    }
+  }
+  Arena& arena = owner->ArenaFor(request.block);
+  Block* block = arena.TryAllocate(request.block, request.alignment);
+  return block != nullptr ? Finish(owner, request, block) : 0;
+}
+
+uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* block) {
+  if (request.size_class >= 0) {
+    owner->spans.AddSpan(block, request.size_class);
+    CountAllocation(request.bytes, SizeOfClass(request.size_class));
+    return owner->spans.TryAllocate(request.size_class, request.bytes);
+  }
+  block->requested = request.bytes;
+  CountAllocation(request.bytes, block->bytes);
+  if (&owner->large == block->arena) policy_.OnLargeRequest();
+  return block->begin;
+}
+
+void DeviceHeap::CountAllocation(uint64_t requested, uint64_t allocated) {
+  WEIR_STAT_ADD(stats_, requested_bytes, requested);
+  WEIR_STAT_ADD(stats_, allocated_bytes, allocated);
+  WEIR_STAT_ADD(stats_, active_bytes, allocated);
+  WEIR_STAT_ADD(stats_, allocations, 1);
+  WEIR_STAT_ADD(stats_, active_blocks, 1);
+}
+
+// ---- Free ---------------------------------------------------------------------------------------
+
+DeviceHeap::Found DeviceHeap::Find(uint64_t address) {
+  Block* block = PointerIndex::Get().Find(address);
+  uint32_t object = 0;
+  if (block != nullptr && block->state == BlockState::kLive) {
+    if (block->span == nullptr) {
+      if (block->begin == address) return {block, 0, {}};
+    } else if (SpanLists::ObjectAt(*block->span, address, &object) &&
+               !block->span->Test(block->span->free, object) &&
+               !block->span->Test(block->span->deferred, object)) {
+      return {block, object, {}};
+    }
+  }
+  return {nullptr, 0, ExplainNotFound(address)};
+}
+
+HeapError DeviceHeap::ExplainNotFound(uint64_t address) {
+  const auto fail = [&](weir_status_t code, const char* what) {
+    return HeapError(code, absl::StrCat("0x", absl::Hex(address), " ", what));
+  };
+  const Block* block = nullptr;
+  for (const auto& stream : streams_) {
+    if (block == nullptr) block = stream->small.FindContaining(address);
+    if (block == nullptr) block = stream->large.FindContaining(address);
+  }
+  if (block == nullptr || block->state == BlockState::kHole)
+    return fail(WEIR_ERROR_NOT_OWNED, "was not allocated by Weir");
+  if (block->state != BlockState::kLive) return fail(WEIR_ERROR_DOUBLE_FREE, "was freed before");
+  uint32_t object = 0;
+  if (block->span != nullptr && SpanLists::ObjectAt(*block->span, address, &object))
+    return fail(WEIR_ERROR_DOUBLE_FREE, "was freed before, or never handed out");
+  return fail(WEIR_ERROR_NOT_OWNED, "points into a block, not to its begin: pass what was returned");
+}
+
+HeapError DeviceHeap::Free(uint64_t address) { return FreeBehind(address, &any_->timeline); }
+
+HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
+  HeapError error;
+  StreamHeap* heap = StreamFor(stream, &error);
+  return heap != nullptr ? FreeBehind(address, &heap->timeline) : error;
+}
+
+HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
+  bool record_marker = false;
+  {
+    MutexLock lock(heap_mu_);
+    const Found found = Find(address);
+    if (found.block == nullptr) return found.error;
+    Block* block = found.block;
+    Span* span = block->span;
+    const uint64_t bytes = span != nullptr ? SizeOfClass(span->size_class) : block->bytes;
+    const uint64_t requested =
+        span != nullptr ? SpanLists::RequestedBytes(*span, found.object) : block->requested;
+    StreamHeap* owner = block->arena->owner();
+
+    absl::InlinedVector<StreamTimeline*, 4> waits;
+    if (timeline != &owner->timeline || owner == any_) waits.push_back(timeline);
+    if (!uses_.empty()) {
+      if (const auto uses = uses_.find(address); uses != uses_.end()) {
+        for (StreamHeap* use : uses->second) {
+          if (&use->timeline != timeline) waits.push_back(&use->timeline);
+        }
+        uses_.erase(uses);
+      }
+    }
+    std::unique_ptr<DeferredFree> deferred;
+    if (!waits.empty()) {
+      deferred = std::make_unique<DeferredFree>(
+          DeferredFree{address, static_cast<uint32_t>(waits.size())});
+    }
+    WEIR_STAT_SUB(stats_, requested_bytes, requested);
+    WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
+    WEIR_STAT_SUB(stats_, allocations, 1);
+    if (deferred == nullptr) {
+      Release(found, /*keep=*/true);
+      return {};
+    }
+    ++stats_.deferred_frees;
+    if (span != nullptr) {
+      span->deferred[found.object / 64] |= uint64_t{1} << (found.object % 64);
+    } else {
+      block->state = BlockState::kDeferred;
+    }
+    for (StreamTimeline* wait : waits) {
+      wait->Defer(deferred.get(), bytes);
+      record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
+    }
+    deferred.release();  // the last timeline to complete takes it: ReleaseComplete
+  }
+  if (record_marker && space_mu_.TryLock()) {
+    CompleteDeferred(/*wait=*/false).IgnoreError();  // only a head start: a miss tries again
+    space_mu_.Unlock();
+  }
+  return {};
+}
+
+void DeviceHeap::Release(const Found& found, bool keep) {
+  Block* block = found.block;
+  StreamHeap* owner = block->arena->owner();
+  // Memory for any stream becomes free only when all work is complete: nothing is left to wait for.
+  const Epoch epoch = owner == any_ ? 0 : owner->timeline.open();
+  WEIR_STAT_SUB(stats_, active_blocks, 1);
+  if (block->span != nullptr) {
+    Span* span = block->span;
+    WEIR_STAT_SUB(stats_, active_bytes, SizeOfClass(span->size_class));
+    block = owner->spans.Free(span, found.object);
+    if (block == nullptr) return;
+  } else {
+    WEIR_STAT_SUB(stats_, active_bytes, block->bytes);
+  }
+  block->arena->Free(block, epoch, keep);
+}
+
+HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {
+  HeapError error;
+  StreamHeap* heap = StreamFor(stream, &error);
+  if (heap == nullptr) return error;
+  MutexLock lock(heap_mu_);
+  const Found found = Find(address);
+  if (found.block == nullptr) return found.error;
+  if (heap == found.block->arena->owner()) return {};
+  StreamList& uses = uses_[address];
+  if (std::find(uses.begin(), uses.end(), heap) == uses.end()) uses.push_back(heap);
+  return {};
+}
+
+uint64_t DeviceHeap::UsableSize(uint64_t address) {
+  MutexLock lock(heap_mu_);
+  const Found found = Find(address);
+  if (found.block == nullptr) return 0;
+  return found.block->span != nullptr ? SizeOfClass(found.block->span->size_class)
+                                      : found.block->bytes;
+}
+
+}  // namespace weir

@@ -1,0 +1,168 @@
+// DeviceHeap: all memory of one device. The whole allocator, joined.
+//
+//   hit   device_heap.cc        heap lock, no driver call
+//   miss  device_heap_miss.cc   space lock; the rungs from "what is complete now" to out of memory
+//   trim  device_heap_trim.cc   giving memory back, limits, information
+//
+// Note [Locks]. heap_mu_ guards all bookkeeping and is never held across a driver call: a hit waits
+// for bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver calls.
+// Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about are kBusy
+// and the handles it moves are taken, so hits and frees of other threads go on beside it.
+#ifndef WEIR_POOL_DEVICE_HEAP_H_
+#define WEIR_POOL_DEVICE_HEAP_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "allocator/base/heap_options.h"
+#include "allocator/base/mutex.h"
+#include "allocator/block/block_pool.h"
+#include "allocator/block/handle_table.h"
+#include "allocator/driver/device_driver.h"
+#include "allocator/pool/growth_policy.h"
+#include "allocator/pool/heap_error.h"
+#include "allocator/pool/stream_heap.h"
+#include "allocator/vmm/address_space.h"
+#include "allocator/vmm/map_plan.h"
+#include "weir/weir.h"
+
+namespace weir {
+
+// For memory that may be used on any stream.
+inline const Stream kAnyStream = reinterpret_cast<Stream>(~uintptr_t{0});
+
+class DeviceHeap {
+ public:
+  // Reserves address space if the device can map memory. Null with an error if the driver fails.
+  static std::unique_ptr<DeviceHeap> Create(std::unique_ptr<DeviceDriver> driver,
+                                            const HeapOptions& options, HeapError* error);
+  ~DeviceHeap() = default;  // makes no driver call: memory is given back by EmptyCache or at exit
+  DeviceHeap(const DeviceHeap&) = delete;
+  DeviceHeap& operator=(const DeviceHeap&) = delete;
+
+  const DeviceDriver& driver() const { return *driver_; }
+
+  // The functions of weir.h, for this device. Pointers are device addresses.
+  uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error);
+  HeapError Free(uint64_t address);
+  HeapError FreeAsync(uint64_t address, Stream stream);
+  HeapError RecordUse(uint64_t address, Stream stream);
+  HeapError StreamDestroyed(Stream stream);
+  uint64_t UsableSize(uint64_t address);
+  // Whether a pointer can be one of this heap's. A pointer for which no heap says yes is foreign.
+  bool MayOwn(uint64_t address);
+
+  HeapError EmptyCache() { return Trim(0); }
+  HeapError Trim(uint64_t keep_bytes);
+  HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
+  void SetMemoryLimit(uint64_t bytes);
+  void GetStats(weir_stats_t* stats);
+  void ResetPeaks();
+  // Empty, or the first broken invariant.
+  std::string Verify();
+
+ private:
+  struct Request {
+    uint64_t bytes;      // what the caller asked for
+    uint64_t alignment;
+    int size_class;      // of the object, or -1 for a block of its own
+    uint64_t block;      // bytes of the block: a span, or the request rounded up
+  };
+  // What a pointer of the caller means.
+  struct Found {
+    Block* block = nullptr;  // live; nullptr: see error
+    uint32_t object = 0;     // if block->span
+    HeapError error;
+  };
+  // How far a rung of the miss goes; device_heap_miss.cc.
+  struct Rung {
+    bool within_soft_limit;
+    bool may_wait;
+    bool no_growth;
+  };
+  struct Change;  // a mapping under way; device_heap_miss.cc
+  using StreamList = absl::InlinedVector<StreamHeap*, 2>;
+
+  DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
+  static Request MakeRequest(uint64_t bytes, uint64_t alignment);
+
+  // ---- device_heap.cc ----
+  StreamHeap* FindStream(Stream stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Finds or makes the stream's heap; asks the driver for the device of a stream seen first.
+  StreamHeap* StreamFor(Stream stream, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  uint64_t TryAllocate(StreamHeap* owner, const Request& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Turns a live block into what the request is for; counts it.
+  uint64_t Finish(StreamHeap* owner, const Request& request, Block* block)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void CountAllocation(uint64_t requested, uint64_t allocated)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  HeapError ExplainNotFound(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  HeapError FreeBehind(uint64_t address, StreamTimeline* timeline);
+  // The free takes effect: the memory may be reused in its stream's order.
+  void Release(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
+  // ---- device_heap_miss.cc ----
+  uint64_t AllocateMiss(Stream stream, const Request& request, HeapError* error)
+      ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  // Records and polls markers that deferred frees wait for, and releases what is complete. With
+  // `wait` it blocks until all of them are.
+  DriverStatus CompleteDeferred(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  void ReleaseComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Closes and polls the timelines that idle handles wait for.
+  DriverStatus ProveIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  uint64_t MapAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
+                          DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };
+  Planned PlanLocked(const Request& request, const Rung& rung, bool proved, Change* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  DriverStatus Carry(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  DriverStatus AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
+                              DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  HeapError OutOfMemory(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  HeapError DriverFailure(const DriverStatus& status) const;
+  bool IsComplete(const Handle& handle) const;
+  void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  std::vector<StreamHeap*> Streams() ABSL_LOCKS_EXCLUDED(heap_mu_);
+
+  // ---- device_heap_trim.cc ----
+  // Releases idle complete handles, highest address first, until reserved <= keep_bytes.
+  DriverStatus ReleaseIdle(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  DriverStatus ReleaseHandle(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+
+  const std::unique_ptr<DeviceDriver> driver_;
+  const HeapOptions options_;
+  uint64_t granule_ = 0;
+  uint64_t reservation_begin_ = 0;  // 0, 0 without VMM
+  uint64_t reservation_bytes_ = 0;
+
+  Mutex space_mu_ ABSL_ACQUIRED_BEFORE(heap_mu_);
+  AddressSpace addresses_ ABSL_GUARDED_BY(space_mu_);
+  EventPool events_ ABSL_GUARDED_BY(space_mu_);
+
+  Mutex heap_mu_;
+  BlockPool blocks_ ABSL_GUARDED_BY(heap_mu_);
+  HandleTable handles_ ABSL_GUARDED_BY(heap_mu_);
+  GrowthPolicy policy_ ABSL_GUARDED_BY(heap_mu_);
+  std::vector<std::unique_ptr<StreamHeap>> streams_ ABSL_GUARDED_BY(heap_mu_);
+  // (stream handle, thread number for the per-thread default stream) -> its heap.
+  absl::flat_hash_map<std::pair<Stream, uint64_t>, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
+  std::pair<Stream, uint64_t> last_key_ ABSL_GUARDED_BY(heap_mu_){nullptr, ~uint64_t{0}};
+  StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;
+  StreamHeap* any_ = nullptr;  // of kAnyStream; its timeline is the context's
+  absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
+  weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};
+};
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_DEVICE_HEAP_H_

@@ -1,0 +1,164 @@
+// DeviceHeap: giving memory back to the driver, limits, and what can be asked about the heap.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/pool/device_heap.h"
+#include "allocator/pool/stats.h"
+#include "allocator/vmm/map_executor.h"
+
+namespace weir {
+
+HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
+  MutexLock space(space_mu_);
+  DriverStatus status = CompleteDeferred(/*wait=*/true);
+  if (status.ok()) status = ReleaseIdle(keep_bytes);
+  return status.ok() ? HeapError() : DriverFailure(status);
+}
+
+DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
+  std::vector<Handle*> idle;
+  {
+    MutexLock lock(heap_mu_);
+    FlushKept();
+    uint64_t reserved = stats_.reserved_bytes;
+    for (Handle* h : handles_.all()) {
+      if (h->live == 0 && !h->taken) idle.push_back(h);
+    }
+    std::sort(idle.begin(), idle.end(),
+              [](const Handle* a, const Handle* b) { return a->at > b->at; });
+    size_t count = 0;
+    while (count < idle.size() && reserved > keep_bytes) reserved -= idle[count++]->bytes;
+    idle.resize(count);
+  }
+  DriverStatus result;
+  for (Handle* h : idle) {
+    DriverStatus status = ReleaseHandle(h);
+    if (!status.ok()) result = status;
+    const DriverErrorClass c = status.error_class();
+    if (c == DriverErrorClass::kSticky || c == DriverErrorClass::kShuttingDown) break;
+  }
+  return result;
+}
+
+DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
+  const bool classic = handle->id == 0;
+  Arena* arena = handle->arena;
+  StreamTimeline* timeline = arena != nullptr ? &arena->owner()->timeline : nullptr;
+  if (timeline != nullptr) {
+    DriverStatus status = timeline->Wait(*driver_, &events_, handle->idle_epoch);
+    if (!status.ok()) return status;
+  }
+  std::vector<Block*> busy;
+  const uint64_t at = handle->at;
+  {
+    MutexLock lock(heap_mu_);
+    if (handle->live != 0) return {};  // handed out again meanwhile
+    blocks_.Reserve(8);
+    handle->taken = true;
+    if (classic) {
+      arena->RemoveSegment(handle);
+    } else if (arena != nullptr) {
+      arena->CarveHandles({handle}, &busy);
+    }
+  }
+  const uint64_t start_ns = driver_->NowNs();
+  const DriverStatus status =
+      classic ? driver_->FreeClassic(at) : UnmapAndRelease(*driver_, handle);
+  const uint64_t driver_ns = driver_->NowNs() - start_ns;
+  MutexLock lock(heap_mu_);
+  stats_.driver_time_ns += driver_ns;
+  handle->taken = false;
+  if (classic && !status.ok()) {
+    arena->AddSegment(handle);
+    return status;
+  }
+  for (Block* block : busy) {
+    arena->UncountBusy(block);
+    if (handle->at == 0) PointerIndex::Get().SetHandle(nullptr, at, handle->bytes);
+    arena->Settle(block, 0);
+  }
+  if (handle->at == 0) handle->arena = nullptr;
+  if (status.ok()) {
+    WEIR_STAT_SUB(stats_, reserved_bytes, handle->bytes);
+    WEIR_STAT_SUB(stats_, handles, 1);
+    handles_.Delete(handle);
+  }
+  return status;
+}
+
+bool DeviceHeap::MayOwn(uint64_t address) {
+  if (driver_->has_vmm()) return address - reservation_begin_ < reservation_bytes_;
+  MutexLock lock(heap_mu_);
+  return std::any_of(handles_.all().begin(), handles_.all().end(), [&](const Handle* h) {
+    return address >= h->at && address - h->at < h->bytes;
+  });
+}
+
+HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
+  if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok())
+    return DriverFailure(status);
+  MutexLock lock(heap_mu_);
+  const uint64_t below_limit = stats_.memory_limit > stats_.reserved_bytes
+                                   ? stats_.memory_limit - stats_.reserved_bytes
+                                   : 0;
+  *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes;
+  return {};
+}
+
+void DeviceHeap::SetMemoryLimit(uint64_t bytes) {
+  MutexLock lock(heap_mu_);
+  stats_.memory_limit = bytes;
+}
+
+void DeviceHeap::GetStats(weir_stats_t* stats) {
+  MutexLock lock(heap_mu_);
+  *stats = stats_;
+  stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
+}
+
+void DeviceHeap::ResetPeaks() {
+  MutexLock lock(heap_mu_);
+#define WEIR_RESET_PEAK(name) stats_.peak_##name = stats_.name;
+  WEIR_STAT_FIELDS(WEIR_RESET_PEAK)
+#undef WEIR_RESET_PEAK
+}
+
+std::string DeviceHeap::Verify() {
+  MutexLock space(space_mu_);  // no miss is under way, so no block is busy
+  MutexLock lock(heap_mu_);
+  for (const auto& stream : streams_) {
+    for (const std::string& broken :
+         {stream->small.Verify(), stream->large.Verify(), stream->spans.Verify()}) {
+      if (!broken.empty()) return broken;
+    }
+  }
+  absl::flat_hash_map<const Handle*, uint32_t> live;
+  uint64_t active = 0;
+  for (const auto& stream : streams_) {
+    for (const Arena* arena : {&stream->small, &stream->large}) {
+      arena->ForEachBlock([&](const Block& b) {
+        if (b.is_free()) return;
+        Arena::ForEachHandle(b.begin, b.end(), b.segment, [&](Handle* h) { ++live[h]; });
+        if (b.span == nullptr && b.state != BlockState::kKept) active += b.bytes;
+        if (b.span != nullptr)
+          active += SizeOfClass(b.span->size_class) *
+                    (ObjectsPerSpan(b.span->size_class) - b.span->free_count);
+      });
+    }
+  }
+  uint64_t reserved = 0;
+  for (const Handle* h : handles_.all()) {
+    reserved += h->bytes;
+    if (h->taken || h->live != live[h])
+      return absl::StrCat("the handle at 0x", absl::Hex(h->at), " counts ", h->live,
+                          " blocks, but ", live[h], " use it");
+  }
+  if (reserved != stats_.reserved_bytes) return "reserved_bytes is not the sum of all handles";
+  if (active != stats_.active_bytes) return "active_bytes is not the sum of all blocks in use";
+  if (stats_.requested_bytes > stats_.allocated_bytes ||
+      stats_.allocated_bytes > stats_.active_bytes || stats_.active_bytes > stats_.reserved_bytes)
+    return "requested <= allocated <= active <= reserved does not hold";
+  return "";
+}
+
+}  // namespace weir

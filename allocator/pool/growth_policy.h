@@ -1,0 +1,53 @@
+// GrowthPolicy: how far reserved memory may grow before idle memory is moved instead.
+//
+// The soft limit keeps fragmentation bounded; the guard keeps the price of that bounded. Guarded by
+// the heap lock.
+#ifndef WEIR_POOL_GROWTH_POLICY_H_
+#define WEIR_POOL_GROWTH_POLICY_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/heap_options.h"
+
+namespace weir {
+
+class GrowthPolicy {
+ public:
+  explicit GrowthPolicy(const HeapOptions& options)
+      : options_(options), tokens_us_(options.guard_burst_ms * 1e3) {}
+
+  void OnLargeRequest() {
+    tokens_us_ = std::min(tokens_us_ + options_.guard_refill_us, options_.guard_burst_ms * 1e3);
+  }
+  // Driver time that moving memory took.
+  void Charge(uint64_t ns) {
+    tokens_us_ =
+        std::max(tokens_us_ - static_cast<double>(ns) * 1e-3, -options_.guard_burst_ms * 1e3);
+  }
+  bool moving_is_affordable() const { return tokens_us_ >= 0; }
+
+  // Reserved bytes up to which new memory is made, for a peak of active bytes.
+  uint64_t SoftLimit(uint64_t peak_active) const {
+    const double share = moving_is_affordable() ? options_.soft_limit : options_.soft_limit_max;
+    const double limit = static_cast<double>(peak_active) * (1 + share);
+    if (limit >= 9e18) return UINT64_MAX;
+    return static_cast<uint64_t>(limit) + options_.soft_limit_slack;
+  }
+
+  // Length of new handles, a multiple of the granule.
+  uint64_t HandleBytes(uint64_t reserved, uint64_t granule) const {
+    const uint64_t granules = reserved / granule / std::max<uint64_t>(options_.handle_divisor, 1);
+    const uint64_t bytes = granule * (granules == 0 ? 1 : uint64_t{1} << FloorLog2(granules));
+    return std::clamp(bytes, granule, std::max(AlignDown(options_.max_handle_bytes, granule), granule));
+  }
+
+ private:
+  const HeapOptions options_;
+  double tokens_us_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_GROWTH_POLICY_H_

@@ -1,0 +1,16 @@
+// Counters with a current value, a peak and a total, as fields of weir_stats_t.
+#ifndef WEIR_POOL_STATS_H_
+#define WEIR_POOL_STATS_H_
+
+#include <algorithm>
+
+#define WEIR_STAT_ADD(stats, name, amount)                               \
+  do {                                                                   \
+    (stats).name += (amount);                                            \
+    (stats).total_##name += (amount);                                    \
+    (stats).peak_##name = std::max((stats).peak_##name, (stats).name);   \
+  } while (false)
+
+#define WEIR_STAT_SUB(stats, name, amount) ((stats).name -= (amount))
+
+#endif  // WEIR_POOL_STATS_H_

@@ -1,0 +1,93 @@
+#include "allocator/stream/timeline.h"
+
+#include "allocator/base/check.h"
+
+namespace weir {
+
+DriverStatus EventPool::Take(const DeviceDriver& driver, Event* event) {
+  if (free_.empty()) return driver.CreateEvent(event);
+  *event = free_.back();
+  free_.pop_back();
+  return {};
+}
+
+void StreamTimeline::Defer(DeferredFree* free, uint64_t bytes) {
+  const Epoch epoch = open();
+  if (deferred_.empty() || deferred_.back().epoch != epoch) unmarked_bytes_ = 0;
+  unmarked_bytes_ += bytes;
+  deferred_.push_back({epoch, free});
+}
+
+void StreamTimeline::TakeComplete(std::vector<DeferredFree*>* out) {
+  while (!deferred_.empty() && IsComplete(deferred_.front().epoch)) {
+    DeferredFree* free = deferred_.front().free;
+    deferred_.pop_front();
+    if (--free->remaining == 0) out->push_back(free);
+  }
+}
+
+DriverStatus StreamTimeline::Close(const DeviceDriver& driver, EventPool* events) {
+  if (kind() == Kind::kContext && !driver.has_context_events()) return {};  // Wait proves it
+  if (kind() == Kind::kStream) {
+    bool capturing = false;
+    if (DriverStatus status = driver.IsCapturing(stream_, &capturing); !status.ok()) return status;
+    if (capturing) return {};
+  }
+  Event event = nullptr;
+  if (DriverStatus status = events->Take(driver, &event); !status.ok()) return status;
+  const Epoch epoch = open_.fetch_add(1);  // before the event is recorded: see Note [Epochs]
+  const DriverStatus status = kind() == Kind::kContext ? driver.RecordContextEvent(event)
+                                                       : driver.RecordEvent(event, stream_);
+  if (!status.ok()) {
+    events->Put(event);
+    return status;
+  }
+  markers_.push_back({epoch, event});
+  return {};
+}
+
+DriverStatus StreamTimeline::Poll(const DeviceDriver& driver, EventPool* events) {
+  while (!markers_.empty()) {
+    bool complete = false;
+    const Marker marker = markers_.front();
+    if (DriverStatus status = driver.QueryEvent(marker.event, &complete); !status.ok())
+      return status;
+    if (!complete) return {};
+    markers_.pop_front();
+    events->Put(marker.event);
+    Complete(marker.epoch);
+  }
+  return {};
+}
+
+DriverStatus StreamTimeline::Wait(const DeviceDriver& driver, EventPool* events, Epoch epoch) {
+  if (IsComplete(epoch)) return {};
+  if (markers_.empty() || markers_.back().epoch < epoch) {
+    if (DriverStatus status = Close(driver, events); !status.ok()) return status;
+  }
+  if (markers_.empty() || markers_.back().epoch < epoch) {
+    // No marker can be recorded: a context without context events, or a stream under capture.
+    const Epoch last = open_.fetch_add(1);
+    const DriverStatus status = driver.SynchronizeContext();
+    if (status.ok()) Complete(last);
+    return status;
+  }
+  // A later marker of a timeline is never complete before an earlier one.
+  size_t first = 0;
+  while (markers_[first].epoch < epoch) ++first;
+  const Marker marker = markers_[first];
+  if (DriverStatus status = driver.SynchronizeEvent(marker.event); !status.ok()) return status;
+  for (size_t i = 0; i <= first; ++i) {
+    events->Put(markers_.front().event);
+    markers_.pop_front();
+  }
+  Complete(marker.epoch);
+  return {};
+}
+
+void StreamTimeline::Complete(Epoch epoch) {
+  WEIR_DCHECK(epoch >= completed_.load());
+  completed_.store(epoch);
+}
+
+}  // namespace weir

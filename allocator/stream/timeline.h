@@ -1,0 +1,104 @@
+// StreamTimeline: what is known about the progress of one stream, and what waits for it.
+//
+// Note [Epochs]. A stream's time is counted in epochs. Memory that is freed remembers the epoch that
+// was open at the free. Closing an epoch opens the next one and then records an event on the
+// stream, a *marker*; when the event is complete, so is every epoch up to the closed one. The order
+// matters: a free that saw epoch e open happened before the event of e was recorded, so the event
+// covers all work that was submitted before the free. If recording fails, the next marker covers
+// the epoch as well. Nothing is recorded until somebody needs the proof.
+//
+// A context timeline stands for all streams of the device: its markers capture the whole context
+// (cuCtxRecordEvent, cuda.h 13.0 line 7012). It serves memory that may be used on any stream.
+// Without context events (drivers before 12.5) it is proved by synchronizing the context.
+#ifndef WEIR_STREAM_TIMELINE_H_
+#define WEIR_STREAM_TIMELINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "allocator/block/block.h"
+#include "allocator/driver/device_driver.h"
+
+namespace weir {
+
+// Recycled events without timing. Guarded by the space lock.
+class EventPool {
+ public:
+  DriverStatus Take(const DeviceDriver& driver, Event* event);
+  void Put(Event event) { free_.push_back(event); }
+
+ private:
+  std::vector<Event> free_;
+};
+
+// A freed block or object that waits for `remaining` timelines.
+struct DeferredFree {
+  uint64_t address;
+  uint32_t remaining;
+};
+
+class StreamTimeline {
+ public:
+  enum class Kind {
+    kStream,   // markers on one stream
+    kContext,  // markers on all streams of the context
+  };
+
+  StreamTimeline(Kind kind, Stream stream) : kind_(kind), stream_(stream) {}
+  StreamTimeline(const StreamTimeline&) = delete;
+  StreamTimeline& operator=(const StreamTimeline&) = delete;
+
+  Kind kind() const { return kind_; }
+  Stream stream() const { return stream_; }
+  Epoch open() const { return open_.load(); }
+  bool IsComplete(Epoch epoch) const { return epoch <= completed_.load(); }
+
+  // ---- Under the heap lock ----
+  // Lets a free wait for all that the stream was given so far.
+  void Defer(DeferredFree* free, uint64_t bytes);
+  bool has_deferred() const { return !deferred_.empty(); }
+  // Bytes deferred in the epoch of the newest deferred free.
+  uint64_t unmarked_bytes() const { return unmarked_bytes_; }
+  Epoch last_deferred_epoch() const { return deferred_.back().epoch; }
+  // Takes the frees whose epoch is complete; `out` receives those that wait for nothing else.
+  void TakeComplete(std::vector<DeferredFree*>* out);
+
+  // ---- Under the space lock, without the heap lock: these call the driver ----
+  // Records a marker. Does nothing while the stream is being captured: an event recorded there
+  // would become part of the graph.
+  DriverStatus Close(const DeviceDriver& driver, EventPool* events);
+  // Learns which markers are complete, without waiting.
+  DriverStatus Poll(const DeviceDriver& driver, EventPool* events);
+  // Blocks until the epoch is complete, closing it first if it is open.
+  DriverStatus Wait(const DeviceDriver& driver, EventPool* events, Epoch epoch);
+  bool has_markers() const { return !markers_.empty(); }
+
+  // The stream is gone: from now on its memory is proved complete through the context.
+  void BecomeContext() { kind_ = Kind::kContext; }
+
+ private:
+  struct Marker {
+    Epoch epoch;
+    Event event;
+  };
+  struct Waiting {
+    Epoch epoch;
+    DeferredFree* free;
+  };
+
+  void Complete(Epoch epoch);
+
+  std::atomic<Kind> kind_;
+  const Stream stream_;
+  std::atomic<Epoch> open_{1};
+  std::atomic<Epoch> completed_{0};
+  std::deque<Waiting> deferred_;      // heap lock; epochs never decrease
+  uint64_t unmarked_bytes_ = 0;       // heap lock
+  std::deque<Marker> markers_;        // space lock; epochs increase
+};
+
+}  // namespace weir
+
+#endif  // WEIR_STREAM_TIMELINE_H_

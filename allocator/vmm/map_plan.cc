@@ -1,0 +1,162 @@
+#include "allocator/vmm/map_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace weir {
+namespace {
+
+// The bytes of holes' granules that [begin, begin + bytes) touches; gives up above `bound`.
+uint64_t MissingBytes(const Block* first, uint64_t begin, uint64_t bytes, uint64_t granule,
+                      uint64_t bound) {
+  uint64_t missing = 0;
+  const uint64_t end = begin + bytes;
+  for (const Block* b = first; b != nullptr && b->is_free() && b->begin < end; b = b->next) {
+    if (b->state != BlockState::kHole || b->end() <= begin) continue;
+    const uint64_t low = AlignDown(std::max(begin, b->begin), granule);
+    const uint64_t high = AlignUp(std::min(end, b->end()), granule);
+    missing += high - low;
+    if (missing > bound) break;
+  }
+  return missing;
+}
+
+struct Choice {
+  uint64_t missing = std::numeric_limits<uint64_t>::max();
+  uint64_t run_bytes = 0;
+  uint64_t begin = 0;
+  Block* run = nullptr;
+};
+
+void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t granule,
+                 Choice* best) {
+  uint64_t run_end = first->end();
+  const Block* last = first;
+  while (last->next != nullptr && last->next->is_free()) {
+    last = last->next;
+    run_end = last->end();
+  }
+  const uint64_t run_begin = first->begin;
+  const uint64_t run_bytes = run_end - run_begin;
+  if (run_bytes < bytes) return;
+
+  auto consider = [&](const Block* from, uint64_t begin) {
+    if (begin < run_begin || begin + bytes > run_end) return;
+    const uint64_t missing = MissingBytes(from, begin, bytes, granule, best->missing);
+    if (std::tie(missing, run_bytes, begin) <
+        std::tie(best->missing, best->run_bytes, best->begin)) {
+      *best = {missing, run_bytes, begin, first};
+    }
+  };
+  for (const Block* b = first; b != last->next; b = b->next) {
+    consider(b, AlignUp(b->begin, alignment));  // grows to the right of b's begin
+    if (b->state == BlockState::kReady && b->end() >= run_begin + bytes) {
+      consider(first, AlignDown(b->end() - bytes, alignment));  // to the left of b's end
+    }
+  }
+  // The right end of the run, unless it is wide open: then its begin is as good and keeps it whole.
+  if (last->state != BlockState::kHole || last->bytes < bytes) {
+    consider(first, AlignDown(run_end - bytes, alignment));
+  }
+}
+
+}  // namespace
+
+std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment) {
+  const uint64_t granule = arena.granule();
+  Choice best;
+  arena.ForEachFreeRun(
+      [&](Block* first) { ConsiderRun(first, bytes, alignment, granule, &best); });
+  if (best.run == nullptr) return std::nullopt;
+
+  Window window{best.run, best.begin, best.begin, best.begin + bytes, {}, 0};
+  const uint64_t end = best.begin + bytes;
+  for (const Block* b = best.run; b != nullptr && b->begin < end; b = b->next) {
+    if (b->end() <= best.begin || b->state != BlockState::kHole) continue;
+    const uint64_t low = AlignDown(std::max(best.begin, b->begin), granule);
+    const uint64_t high = AlignUp(std::min(end, b->end()), granule);
+    window.holes.push_back({low, high - low});
+    window.missing += high - low;
+    window.busy_begin = std::min(window.busy_begin, low);
+    window.busy_end = std::max(window.busy_end, high);
+  }
+  return window;
+}
+
+std::vector<Handle*> ChooseVictims(const std::vector<Handle*>& handles, uint64_t bytes,
+                                   const VictimRules& rules) {
+  struct Candidate {
+    int rank;  // spares, then complete, then incomplete
+    Handle* handle;
+  };
+  std::vector<Candidate> candidates;
+  for (Handle* h : handles) {
+    if (h->taken || h->live != 0) continue;
+    if (h->at == 0) {
+      candidates.push_back({0, h});
+      continue;
+    }
+    if (h->at < rules.keep_end && h->at + h->bytes > rules.keep_begin) continue;
+    if (rules.is_complete(*h)) {
+      candidates.push_back({1, h});
+    } else if (rules.take_incomplete) {
+      candidates.push_back({2, h});
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.rank != b.rank) return a.rank < b.rank;
+    return a.handle->at != b.handle->at ? a.handle->at > b.handle->at
+                                        : a.handle->index < b.handle->index;
+  });
+  std::vector<Handle*> chosen;
+  uint64_t sum = 0;
+  for (const Candidate& c : candidates) {
+    if (sum >= bytes) break;
+    chosen.push_back(c.handle);
+    sum += c.handle->bytes;
+  }
+  // A large one at the end may have made earlier ones superfluous.
+  for (auto h = chosen.begin(); h != chosen.end();) {
+    if (sum - (*h)->bytes >= bytes) {
+      sum -= (*h)->bytes;
+      h = chosen.erase(h);
+    } else {
+      ++h;
+    }
+  }
+  return chosen;
+}
+
+MapPlan TileHoles(const std::vector<AddressRange>& holes, const std::vector<Handle*>& victims,
+                  uint64_t max_handle_bytes) {
+  MapPlan plan;
+  plan.victims = victims;
+  plan.holes = holes;
+  std::vector<Handle*> left = victims;
+  std::sort(left.begin(), left.end(), [](const Handle* a, const Handle* b) {
+    return a->bytes != b->bytes ? a->bytes > b->bytes : a->index < b->index;
+  });
+  for (const AddressRange& hole : holes) {
+    uint64_t at = hole.begin;
+    const uint64_t end = hole.begin + hole.bytes;
+    for (auto h = left.begin(); h != left.end() && at < end;) {
+      if ((*h)->bytes <= end - at) {
+        plan.pieces.push_back({at, (*h)->bytes, *h, false});
+        at += (*h)->bytes;
+        h = left.erase(h);
+      } else {
+        ++h;
+      }
+    }
+    while (at < end) {
+      const uint64_t bytes = std::min(end - at, max_handle_bytes);
+      plan.pieces.push_back({at, bytes, nullptr, true});
+      at += bytes;
+    }
+  }
+  plan.released = left;
+  return plan;
+}
+
+}  // namespace weir
