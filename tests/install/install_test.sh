@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs Weir into a folder, moves it, and builds and runs the recipes of tests/recipes against it
+# by find_package and by pkg-config, with the shared and the static library, on the simulated device.
+#
+#   install_test.sh BUILD_FOLDER CXX CC
+set -euo pipefail
+build=$1 cxx=$2 cc=$3
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export WEIR_CONF=device:sim
+
+cmake --install "$build" --prefix "$work/first" >"$work/install.log"
+prefix=$work/moved
+mv "$work/first" "$prefix"
+library=$(find "$prefix" -name libweir.so)
+lib=$(dirname "$library")
+
+step() { echo "== $*"; }
+
+step "no installed text names the place it was installed to, or the source tree"
+! grep -rlI -e "$work/first" -e "$source" "$prefix" || exit 1
+
+step "the library needs no CUDA library and exports only Weir's names"
+if readelf -d "$library" | grep -E 'NEEDED.*(libcuda|libcudart)'; then exit 1; fi
+foreign=$(nm -D --defined-only "$library" | awk '{ print $NF }' | c++filt -_ 2>/dev/null |
+  grep -Ev '^(weir_|(typeinfo|typeinfo name|vtable|guard variable)( for)? weir::|weir::)' || true)
+if [[ -n $foreign ]]; then
+  echo "$foreign"
+  exit 1
+fi
+
+step "the simulated device lies beside the library"
+test -f "$lib/libsimcuda.so"
+
+step "the recipes by find_package"
+cmake -S "$source/tests/install/consumer" -B "$work/consumer" -G Ninja \
+  -DCMAKE_PREFIX_PATH="$prefix" -DRECIPES="$source/tests/recipes" \
+  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" >"$work/configure.log" ||
+  { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/consumer" --parallel 2
+for program in "$work"/consumer/*_allocator "$work"/consumer/*_allocator_static; do
+  echo "- $(basename "$program")"
+  "$program"
+done
+
+step "the recipes by pkg-config"
+export PKG_CONFIG_PATH=$lib/pkgconfig
+for package in weir weir-static; do
+  for recipe in "$source"/tests/recipes/*.{c,cc}; do
+    [[ -e $recipe ]] || continue
+    compiler=("$cc" -std=c11)
+    [[ $recipe == *.cc ]] && compiler=("$cxx" -std=c++20)
+    # shellcheck disable=SC2046  # the flags are words
+    "${compiler[@]}" -Wall -Wextra -Werror "$recipe" -o "$work/program" \
+      $(pkg-config --cflags --libs "$package")
+    echo "- $(basename "$recipe"), $package"
+    LD_LIBRARY_PATH=$lib "$work/program"
+  done
+done
+
+step "the weir command"
+"$prefix/bin/weir" --version
+"$prefix/bin/weir" replay "$source/bench/traces/resnet50_offline.weirtrace" --json "$work/replay.json"
+python3 - "$work/replay.json" <<'PYTHON'
+import json, sys
+(run,) = json.load(open(sys.argv[1]))["runs"]
+assert run["completed"] and run["ratio"] >= 1, run
+PYTHON
+echo "installed Weir works"
