@@ -49,6 +49,7 @@ struct Operation {
   OperationKind kind = OperationKind::kKernel;
   std::string label;             // as in checker reports, e.g. "cuMemsetD8Async #12"
   std::vector<Access> accesses;  // device (or pinned host) ranges; translated and checked at run
+  std::vector<int> access_devices;  // whose view each access takes; empty: the stream's device
   // Runs when the operation's turn has come, after its accesses were checked. A non-zero result
   // makes the context sticky-broken. Makes no API call. Called with the simulator lock held (by both
   // executors), except kHostFunction, which is user code and runs without it.

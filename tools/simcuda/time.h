@@ -61,9 +61,10 @@ class Timeline {
 
   // ---- Work -------------------------------------------------------------------------------------
   // Queues the operation on the stream (NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included),
-  // or makes it a node if the stream captures. Errors: INVALID_HANDLE for an unknown stream or one
-  // of another device, 901 for an invalidated capture, 906 for the legacy stream while a blocking
-  // stream captures. May run some queued operations. (drops the lock, if host functions are queued)
+  // or makes it a node if the stream captures. `device` is the current context's; a stream made for
+  // another device runs the operation there. Errors: INVALID_HANDLE for an unknown stream, 901 for
+  // an invalidated capture, 906 for the legacy stream while a blocking stream captures. May run
+  // some queued operations. (drops the lock, if host functions are queued)
   CUresult Submit(int device, CUstream stream, Operation op);
   // Whether the stream is part of an active capture; false for unknown streams.
   bool IsCapturing(int device, CUstream stream) const;
@@ -87,6 +88,8 @@ class Timeline {
   TimelineState& state() { return *state_; }
 
  private:
+  std::mutex* const lock_;
+  AddressTranslator* const translator_;
   std::unique_ptr<TimelineState> state_;
 };
 
