@@ -11,6 +11,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <exception>
 #include <type_traits>
 
 #include "tools/simcuda/entry_points.h"
@@ -56,9 +57,13 @@ struct Entry;
 template <EntryId kId, typename... Args, CUresult (*kImplementation)(Args...), bool kPerThread>
 struct Entry<kId, kImplementation, kPerThread> {
   static CUresult Call(Args... args) {
-    const EntryScope scope(kId);
-    if (scope.refusal() != CUDA_SUCCESS) return scope.refusal();
-    return kImplementation(EntryArgument<kPerThread>(args)...);
+    try {
+      const EntryScope scope(kId);
+      if (scope.refusal() != CUDA_SUCCESS) return scope.refusal();
+      return kImplementation(EntryArgument<kPerThread>(args)...);
+    } catch (const std::exception&) {  // the system refused the simulator memory
+      return CUDA_ERROR_OPERATING_SYSTEM;
+    }
   }
 };
 

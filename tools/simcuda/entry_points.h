@@ -1,5 +1,6 @@
 // Names and function types of all entry points, made from entry_points.inc: the enumeration that
-// counters, faults and costs are indexed by, and the prototypes of the functions behind the entries.
+// counters, faults and costs are indexed by, and the prototypes of the functions behind the
+// entries.
 //
 // Each implementation is called with the simulator's lock held, after the checks of entry.h passed.
 #ifndef WEIR_TOOLS_SIMCUDA_ENTRY_POINTS_H_

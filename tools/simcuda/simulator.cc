@@ -1,0 +1,130 @@
+#include "tools/simcuda/simulator.h"
+
+#include <algorithm>
+
+#include "tools/simcuda/host_memory.h"
+
+namespace weir::sim {
+namespace {
+
+// What CUcontext values point at: never dereferenced by anybody.
+char g_context_tags[kMaxDevices];
+
+struct ThreadContexts {
+  uint64_t generation = 0;
+  std::vector<int> stack;
+};
+thread_local ThreadContexts t_contexts;
+
+}  // namespace
+
+Simulator& Simulator::Get() {
+  static Simulator* const simulator = new Simulator;
+  return *simulator;
+}
+
+Simulator::Simulator() : timeline_(&lock_, &space_), pools_(&space_, &timeline_) {
+  const std::lock_guard<std::mutex> hold(lock_);
+  Build({});
+}
+
+void Simulator::Reset(const Config& config) {
+  const std::lock_guard<std::mutex> hold(lock_);
+  Build(config);
+}
+
+void Simulator::Build(const Config& config) {
+  config_ = config;
+  config_.devices = std::clamp(config.devices, 1, kMaxDevices);
+  config_.granularity = std::max<uint64_t>(config.granularity, 4096);
+  ++generation_;
+  used = initialized = deinitialized = refused = false;
+  virtual_time_ns = 0;
+
+  timeline_.Reset(config_);
+  // Ranges point into pools, and what pools and classic memory release refers to addresses.
+  handles_.Clear();
+  for (const CUdeviceptr base : space_.Select([](const Range&) { return true; })) {
+    FreeHostBytes(*space_.Find(base));
+    space_.Remove(base);
+  }
+  pools_.Clear();
+  devices_.clear();
+  space_.Clear();
+  faults_.Clear();
+  costs_.SetDefaults();
+  ResetCallCounts();
+
+  devices_.resize(static_cast<size_t>(config_.devices));
+  for (int ordinal = 0; ordinal < config_.devices; ++ordinal) {
+    Device& added = device(ordinal);
+    added.arena = std::make_shared<Arena>(config_.memory_bytes, config_.granularity);
+    added.classic = std::make_unique<Suballocator>(added.arena, ordinal, &space_, &timeline_,
+                                                   Suballocator::Keep::kReleaseAtOnce);
+    pools_.AddDevice(added.arena);
+  }
+}
+
+CUcontext Simulator::ContextOf(int ordinal) const {
+  return reinterpret_cast<CUcontext>(&g_context_tags[ordinal]);
+}
+
+int Simulator::DeviceOf(CUcontext context) const {
+  for (int ordinal = 0; ordinal < device_count(); ++ordinal) {
+    if (ContextOf(ordinal) == context) return ordinal;
+  }
+  return -1;
+}
+
+std::vector<int>& Simulator::context_stack() const {
+  if (t_contexts.generation != generation_) {
+    t_contexts.generation = generation_;
+    t_contexts.stack.clear();
+  }
+  return t_contexts.stack;
+}
+
+int Simulator::current_device() const {
+  const std::vector<int>& stack = context_stack();
+  return stack.empty() ? -1 : stack.back();
+}
+
+void Simulator::ResetContext(int ordinal) {
+  timeline_.ResetDevice(ordinal);
+  const auto belongs = [ordinal](const Range& range) {
+    return range.device == ordinal &&
+           (range.kind == RangeKind::kClassic || range.kind == RangeKind::kManaged ||
+            range.kind == RangeKind::kPool);
+  };
+  for (const CUdeviceptr base : space_.Select(belongs)) FreeRange(base);
+}
+
+void Simulator::FreeRange(CUdeviceptr base) {
+  Range& range = *space_.Find(base);
+  switch (range.kind) {
+    case RangeKind::kPool:
+      pools_.Free(base);
+      return;
+    case RangeKind::kClassic: {
+      const int ordinal = range.device;
+      const uint64_t bytes = range.bytes;
+      space_.Remove(base);
+      device(ordinal).classic->Free(base, bytes);
+      return;
+    }
+    case RangeKind::kMapping: {
+      const CUmemGenericAllocationHandle handle = range.handle;
+      space_.Remove(base);
+      handles_.RemoveMapping(handle);
+      return;
+    }
+    case RangeKind::kManaged:
+    case RangeKind::kPinned:
+    case RangeKind::kRegistered:
+      FreeHostBytes(range);
+      space_.Remove(base);
+      return;
+  }
+}
+
+}  // namespace weir::sim

@@ -1,0 +1,113 @@
+// Simulator: the one simulated machine of the process. It holds the lock under which everything in
+// tools/simcuda lives, the devices with their primary contexts, the two halves (AddressSpace and
+// Timeline), and what is injected from outside (faults, costs, capacity).
+//
+// Never destroyed: driver calls may come from other libraries' exit handlers. Started with the
+// default Config at first use.
+//
+// Locks: lock() guards every member; entry points hold it (entry.h). Functions here are called with
+// it held unless they say otherwise. Order: it is the only lock of the simulator besides those
+// inside Timeline's worker threads.
+#ifndef WEIR_TOOLS_SIMCUDA_SIMULATOR_H_
+#define WEIR_TOOLS_SIMCUDA_SIMULATOR_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tools/simcuda/address_space.h"
+#include "tools/simcuda/cost_model.h"
+#include "tools/simcuda/faults.h"
+#include "tools/simcuda/memory_handles.h"
+#include "tools/simcuda/physical_memory.h"
+#include "tools/simcuda/pools.h"
+#include "tools/simcuda/simcuda.h"
+#include "tools/simcuda/suballocator.h"
+#include "tools/simcuda/time.h"
+
+namespace weir::sim {
+
+inline constexpr int kMaxDevices = 16;
+
+struct Device {
+  std::shared_ptr<Arena> arena;           // physical memory
+  std::unique_ptr<Suballocator> classic;  // cuMemAlloc
+  int retained = 0;                       // of the primary context
+  unsigned int context_flags = 0;
+
+  bool active() const { return retained > 0; }
+};
+
+class Simulator {
+ public:
+  static Simulator& Get();
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
+
+  std::mutex& lock() { return lock_; }
+
+  // Takes the lock itself.
+  void Reset(const Config& config);
+
+  const Config& config() const { return config_; }
+  // False until a driver call needed the simulator: until then simcuda_configure may change it.
+  bool used = false;
+  bool initialized = false;    // cuInit
+  bool deinitialized = false;  // Deinitialize
+  bool refused = false;        // a real driver is there: cuInit fails
+
+  int device_count() const { return static_cast<int>(devices_.size()); }
+  bool IsDevice(int ordinal) const { return ordinal >= 0 && ordinal < device_count(); }
+  Device& device(int ordinal) { return devices_[static_cast<size_t>(ordinal)]; }
+
+  Timeline& timeline() { return timeline_; }
+  AddressSpace& space() { return space_; }
+  MemoryHandles& handles() { return handles_; }
+  Pools& pools() { return pools_; }
+  Faults& faults() { return faults_; }
+  CostModel& costs() { return costs_; }
+
+  // Primary contexts. The handle of a device's context is the same for the life of the process.
+  CUcontext ContextOf(int device) const;
+  // The device of a context, -1 if the handle is none of ours.
+  int DeviceOf(CUcontext context) const;
+  // The device of the calling thread's current context, -1 if none is current.
+  int current_device() const;
+  // The calling thread's stack of current contexts, as device ordinals.
+  std::vector<int>& context_stack() const;
+  // Drops the context's queued work and memory, as its last release does. Mappings of cuMemCreate
+  // memory and host memory belong to no context and stay.
+  void ResetContext(int device);
+
+  // Takes a range out of the page table and gives its memory back, at once and without waiting.
+  void FreeRange(CUdeviceptr base);
+
+  // After a successful synchronization of a stream, an event or a context, which is when pools
+  // above their release threshold give memory back.
+  void OnSynchronized(int device) { pools_.OnSynchronized(device); }
+
+  // Virtual driver time in ns.
+  uint64_t virtual_time_ns = 0;
+
+ private:
+  Simulator();
+  void Build(const Config& config);  // with the lock held
+
+  std::mutex lock_;
+  Config config_;
+  uint64_t generation_ = 0;  // counts Resets, so that threads forget their context stacks
+  std::vector<Device> devices_;
+  AddressSpace space_;
+  Timeline timeline_;
+  MemoryHandles handles_;
+  Pools pools_;
+  Faults faults_;
+  CostModel costs_;
+};
+
+}  // namespace weir::sim
+
+#endif  // WEIR_TOOLS_SIMCUDA_SIMULATOR_H_
