@@ -87,8 +87,10 @@ bool OpenCudaLibrary(DriverLibrary* library, std::string* error) {
 
 bool OpenSimulatedLibrary(DriverLibrary* library, std::string* error) {
   const std::filesystem::path folder = OwnFolder();
-  const std::filesystem::path candidates[] = {folder / "libsimcuda.so",
-                                              folder / ".." / "lib" / "libsimcuda.so"};
+  // The last is for programs that hold Weir's static library: a name without a folder is looked for
+  // on the dynamic linker's search path.
+  const std::filesystem::path candidates[] = {
+      folder / "libsimcuda.so", folder / ".." / "lib" / "libsimcuda.so", "libsimcuda.so"};
   std::string tried;
   void* handle = nullptr;
   for (const std::filesystem::path& path : candidates) {
@@ -100,7 +102,7 @@ bool OpenSimulatedLibrary(DriverLibrary* library, std::string* error) {
   if (handle == nullptr) {
     *error =
         "the simulated device cannot be loaded. Build or install libsimcuda.so beside Weir "
-        "(CMake option WEIR_BUILD_TOOLS). Tried:" +
+        "(CMake option WEIR_BUILD_TOOLS), or name its folder in LD_LIBRARY_PATH. Tried:" +
         tried;
     return false;
   }

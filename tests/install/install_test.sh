@@ -10,6 +10,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export WEIR_CONF=device:sim
 
+# A static Weir is part of the program, so it finds the simulated device on the search path.
+run() {
+  case $1 in
+    *static*) LD_LIBRARY_PATH=$lib "$2" ;;
+    *) "$2" ;;
+  esac
+}
+
 cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 prefix=$work/moved
 mv "$work/first" "$prefix"
@@ -41,7 +49,7 @@ cmake -S "$source/tests/install/consumer" -B "$work/consumer" -G Ninja \
 cmake --build "$work/consumer" --parallel 2
 for program in "$work"/consumer/*_allocator "$work"/consumer/*_allocator_static; do
   echo "- $(basename "$program")"
-  "$program"
+  run "$program" "$program"
 done
 
 step "the recipes by pkg-config"
