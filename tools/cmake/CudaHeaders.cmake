@@ -1,11 +1,15 @@
 # weir::cuda_headers carries the include path of cuda.h and nothing else: Weir loads the driver at
 # run time and links no CUDA library. Looked for, in this order: CUDA_HEADERS (a folder), the
-# toolkit, and the headers that tools/install_dependencies takes from a wheel. A folder whose headers
-# lack an entry point that Weir uses is passed over.
+# toolkit, and the headers that tools/install_dependencies takes from a wheel. A folder with headers
+# older than CUDA 13.0 is passed over.
 
 function(weir_check_cuda_headers valid folder)
-  file(STRINGS "${folder}/cudaTypedefs.h" found REGEX PFN_cuCtxRecordEvent_v12050 LIMIT_COUNT 1)
-  if(NOT found)
+  set(version 0)
+  if(EXISTS "${folder}/cuda.h")
+    file(STRINGS "${folder}/cuda.h" line REGEX "^#define CUDA_VERSION [0-9]+" LIMIT_COUNT 1)
+    string(REGEX MATCH "[0-9]+" version "${line}")
+  endif()
+  if(version LESS 13000)
     set(${valid} FALSE PARENT_SCOPE)
   endif()
 endfunction()
@@ -18,8 +22,8 @@ find_path(WEIR_CUDA_INCLUDE_DIR cudaTypedefs.h
   VALIDATOR weir_check_cuda_headers)
 if(NOT WEIR_CUDA_INCLUDE_DIR)
   message(FATAL_ERROR
-    "No CUDA headers found (cudaTypedefs.h). Run tools/install_dependencies, install the CUDA "
-    "toolkit (12.9 or newer), or pass -DCUDA_HEADERS=/folder/with/cuda.h")
+    "No CUDA headers of 13.0 or newer found (cuda.h, cudaTypedefs.h). Run tools/install_dependencies, install the CUDA "
+    "toolkit, or pass -DCUDA_HEADERS=/folder/with/cuda.h")
 endif()
 add_library(weir_cuda_headers INTERFACE)
 add_library(weir::cuda_headers ALIAS weir_cuda_headers)
