@@ -15,15 +15,15 @@ function(weir_check_cuda_headers valid folder)
 endfunction()
 
 find_path(WEIR_CUDA_INCLUDE_DIR cudaTypedefs.h
-  HINTS "${CUDA_HEADERS}" "$ENV{CUDA_HOME}/include" "$ENV{CUDA_PATH}/include"
+  HINTS "${CUDA_HEADERS}" "$ENV{CUDA_HEADERS}" "$ENV{CUDA_HOME}/include" "$ENV{CUDA_PATH}/include"
         "${PROJECT_SOURCE_DIR}/.cache/cuda-headers/include"
   PATHS /usr/local/cuda/include /usr/local/cuda/targets/x86_64-linux/include
         /opt/cuda/include
   VALIDATOR weir_check_cuda_headers)
 if(NOT WEIR_CUDA_INCLUDE_DIR)
   message(FATAL_ERROR
-    "No CUDA headers of 13.0 or newer found (cuda.h, cudaTypedefs.h). Run tools/install_dependencies, install the CUDA "
-    "toolkit, or pass -DCUDA_HEADERS=/folder/with/cuda.h")
+    "No CUDA headers of 13.0 or newer found (cuda.h, cudaTypedefs.h). Run "
+    "tools/install_dependencies, install the CUDA toolkit, or pass -DCUDA_HEADERS=/folder/with/cuda.h")
 endif()
 add_library(weir_cuda_headers INTERFACE)
 add_library(weir::cuda_headers ALIAS weir_cuda_headers)
