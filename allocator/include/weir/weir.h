@@ -98,6 +98,10 @@ WEIR_API int weir_free_async(void* ptr, weir_stream_t stream);
  * weir_malloc need it never. */
 WEIR_API int weir_record_use(void* ptr, weir_stream_t stream);
 
+/* Tells that a stream has been or is about to be destroyed, before its handle's value can come back
+ * as a new stream. Blocks that it owns stay valid and can still be freed. */
+WEIR_API int weir_stream_destroyed(weir_stream_t stream);
+
 /* Bytes from ptr that may be used: at least what was asked. 0 for NULL and for pointers that are
  * not the start of a live block. */
 WEIR_API size_t weir_usable_size(const void* ptr);

@@ -1,0 +1,144 @@
+// The C functions that allocate and free. Each checks its arguments, finds the device's heap and
+// calls it; what they mean stands in weir/weir.h.
+#include <cstdint>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/bytes.h"
+#include "allocator/block/block.h"
+#include "allocator/capi/last_error.h"
+#include "allocator/capi/thread_device.h"
+#include "weir/weir.h"
+
+namespace weir::capi {
+namespace {
+
+constexpr uint64_t kMaxAlignment = 2 * kMiB;
+
+uint64_t AddressOf(const void* ptr) { return reinterpret_cast<uintptr_t>(ptr); }
+void* PointerOf(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+HeapError CheckAlignment(uint64_t alignment) {
+  if (IsPowerOfTwo(alignment) && alignment <= kMaxAlignment) return {};
+  return {WEIR_ERROR_INVALID_ARGUMENT,
+          absl::StrCat("alignment ", alignment, " is not a power of two of at most 2 MiB")};
+}
+
+// `find` gives the slot.
+template <typename Find>
+void* Allocate(size_t bytes, uint64_t alignment, Stream stream, Find find) noexcept {
+  void* result = nullptr;
+  Guarded([&] {
+    HeapError error = CheckAlignment(alignment);
+    if (!error.ok()) return error;
+    DeviceSlot* slot = find(&error);
+    if (slot == nullptr) return error;
+    const uint64_t address =
+        slot->With([&](auto& heap) { return heap.Allocate(bytes, alignment, stream, &error); });
+    result = PointerOf(address);
+    return error;
+  });
+  return result;
+}
+
+void* AllocateOnThread(size_t bytes, uint64_t alignment, Stream stream) noexcept {
+  return Allocate(bytes, alignment, stream, &ThreadSlot);
+}
+void* AllocateOn(int device, size_t bytes, uint64_t alignment, Stream stream) noexcept {
+  return Allocate(bytes, alignment, stream,
+                  [device](HeapError* error) { return SlotOf(device, error); });
+}
+
+// Calls fn(heap) with the heap that owns a pointer.
+template <typename Fn>
+int WithOwner(const void* ptr, Fn fn) noexcept {
+  return Guarded([&] {
+    HeapError error;
+    DeviceSlot* slot = OwnerOf(ptr, &error);
+    return slot == nullptr ? error : slot->With(fn);
+  });
+}
+
+}  // namespace
+}  // namespace weir::capi
+
+using namespace weir::capi;  // NOLINT: the C functions are this file's only content
+using weir::HeapError;
+using weir::kAnyStream;
+using weir::kBlockAlignment;
+
+void* weir_malloc(size_t bytes) { return AllocateOnThread(bytes, kBlockAlignment, kAnyStream); }
+
+void* weir_malloc_device(size_t bytes, int device) {
+  return AllocateOn(device, bytes, kBlockAlignment, kAnyStream);
+}
+
+void* weir_aligned_alloc(size_t alignment, size_t bytes) {
+  return AllocateOnThread(bytes, alignment, kAnyStream);
+}
+
+void* weir_aligned_alloc_device(size_t alignment, size_t bytes, int device) {
+  return AllocateOn(device, bytes, alignment, kAnyStream);
+}
+
+void* weir_malloc_async(size_t bytes, weir_stream_t stream) {
+  return AllocateOnThread(bytes, kBlockAlignment, stream);
+}
+
+void* weir_malloc_async_device(size_t bytes, int device, weir_stream_t stream) {
+  return AllocateOn(device, bytes, kBlockAlignment, stream);
+}
+
+void* weir_aligned_alloc_async(size_t alignment, size_t bytes, weir_stream_t stream) {
+  return AllocateOnThread(bytes, alignment, stream);
+}
+
+void* weir_aligned_alloc_async_device(size_t alignment, size_t bytes, int device,
+                                      weir_stream_t stream) {
+  return AllocateOn(device, bytes, alignment, stream);
+}
+
+void* weir_calloc(size_t count, size_t size) {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    SetLast(WEIR_ERROR_OUT_OF_MEMORY, "count * size is more than any device has");
+    return nullptr;
+  }
+  void* ptr = weir_malloc(bytes);
+  if (ptr == nullptr || weir_memset(ptr, 0, bytes) == WEIR_OK) return ptr;
+  // The memset's failure is the one to report.
+  const weir_status_t status = LastStatus();
+  char text[512];
+  std::snprintf(text, sizeof(text), "%s", LastText());
+  weir_free(ptr);
+  SetLast(status, text);
+  return nullptr;
+}
+
+int weir_free(void* ptr) {
+  if (ptr == nullptr) return WEIR_OK;
+  return WithOwner(ptr, [ptr](auto& heap) { return heap.Free(AddressOf(ptr)); });
+}
+
+int weir_free_async(void* ptr, weir_stream_t stream) {
+  if (ptr == nullptr) return WEIR_OK;
+  return WithOwner(ptr,
+                   [ptr, stream](auto& heap) { return heap.FreeAsync(AddressOf(ptr), stream); });
+}
+
+int weir_record_use(void* ptr, weir_stream_t stream) {
+  return WithOwner(ptr,
+                   [ptr, stream](auto& heap) { return heap.RecordUse(AddressOf(ptr), stream); });
+}
+
+size_t weir_usable_size(const void* ptr) {
+  if (ptr == nullptr) return 0;
+  size_t bytes = 0;
+  // Not a failure: a pointer that is not Weir's has no usable bytes.
+  weir::Registry* registry = weir::Registry::Existing();
+  if (registry == nullptr) return 0;
+  if (weir::DeviceSlot* slot = registry->OwnerOf(AddressOf(ptr))) {
+    bytes = slot->With([ptr](auto& heap) { return heap.UsableSize(AddressOf(ptr)); });
+  }
+  return bytes;
+}

@@ -1,0 +1,25 @@
+// The calling thread's device. Kept by Weir, because a hit must not ask the driver.
+#ifndef WEIR_CAPI_THREAD_DEVICE_H_
+#define WEIR_CAPI_THREAD_DEVICE_H_
+
+#include "allocator/pool/registry.h"
+
+namespace weir::capi {
+
+// What the thread gave to SetThreadDevice; before that, the device of the CUDA context that was
+// current at its first call of this function, else 0.
+int ThreadDevice(const Registry& registry);
+void SetThreadDevice(int ordinal);
+
+// What calls are about; null with the reason in *error. The device with a number:
+DeviceSlot* SlotOf(int device, HeapError* error);
+// The calling thread's device:
+DeviceSlot* ThreadSlot(HeapError* error);
+// The device whose block begins at the pointer, or WEIR_ERROR_NOT_OWNED.
+DeviceSlot* OwnerOf(const void* ptr, HeapError* error);
+// The device of a stream: the thread's for the special streams, else that of its context.
+DeviceSlot* StreamSlot(weir_stream_t stream, HeapError* error);
+
+}  // namespace weir::capi
+
+#endif  // WEIR_CAPI_THREAD_DEVICE_H_

@@ -1,0 +1,205 @@
+#include "allocator/pool/passthrough_heap.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/bytes.h"
+#include "allocator/pool/stats.h"
+
+namespace weir {
+namespace {
+
+HeapError FromDriver(const DriverStatus& status) {
+  if (status.ok()) return {};
+  return HeapError(status.is_out_of_memory() ? WEIR_ERROR_OUT_OF_MEMORY : WEIR_ERROR_DRIVER,
+                   status.ToString());
+}
+
+}  // namespace
+
+PassthroughHeap::PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
+    : driver_(std::move(driver)) {
+  stats_.memory_limit = options.memory_limit;
+}
+
+uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*stream*/,
+                                   HeapError* error) {
+  if (std::vector<uint64_t> put_off = TakePutOff(); !put_off.empty()) {
+    if (*error = GiveBack(std::move(put_off)); !error->ok()) return 0;
+  }
+  uint64_t taken = std::max<uint64_t>(bytes, 1);  // the driver refuses 0
+  {
+    MutexLock lock(mu_);
+    if (taken > driver_->total_bytes() || taken > stats_.memory_limit ||
+        stats_.reserved_bytes > stats_.memory_limit - taken) {
+      ++stats_.out_of_memory;
+      *error = HeapError(WEIR_ERROR_OUT_OF_MEMORY,
+                         absl::StrCat("device ", driver_->ordinal(), ": ", bytes,
+                                      " bytes exceed the device's memory or the limit (in use ",
+                                      stats_.reserved_bytes, " of ",
+                                      std::min(driver_->total_bytes(), stats_.memory_limit), ")"));
+      return 0;
+    }
+  }
+
+  DeviceAddress base = 0;
+  DriverStatus status = driver_->AllocateClassic(taken, &base);
+  if (status.ok() && !IsAligned(base, alignment)) {
+    driver_->FreeClassic(base).IgnoreError();  // unused: nothing to wait for
+    taken += alignment;
+    status = driver_->AllocateClassic(taken, &base);
+  }
+  MutexLock lock(mu_);
+  if (!status.ok()) {
+    if (status.is_out_of_memory()) ++stats_.out_of_memory;
+    *error = FromDriver(status);
+    return 0;
+  }
+  const uint64_t address = AlignUp(base, alignment);
+  pieces_[address] = {base, bytes, taken, true};
+  ++stats_.misses;
+  WEIR_STAT_ADD(stats_, requested_bytes, bytes);
+  WEIR_STAT_ADD(stats_, allocated_bytes, bytes);
+  WEIR_STAT_ADD(stats_, active_bytes, bytes);
+  WEIR_STAT_ADD(stats_, reserved_bytes, taken);
+  WEIR_STAT_ADD(stats_, allocations, 1);
+  WEIR_STAT_ADD(stats_, active_blocks, 1);
+  WEIR_STAT_ADD(stats_, handles, 1);
+  return address;
+}
+
+HeapError PassthroughHeap::Find(uint64_t address, Piece** piece) {
+  const auto found = pieces_.find(address);
+  if (found == pieces_.end()) {
+    return HeapError(WEIR_ERROR_NOT_OWNED, absl::StrCat("0x", absl::Hex(address),
+                                                        " is not the start of a block of Weir"));
+  }
+  if (!found->second.live) {
+    return HeapError(WEIR_ERROR_DOUBLE_FREE,
+                     absl::StrCat("the block at 0x", absl::Hex(address), " was freed before"));
+  }
+  *piece = &found->second;
+  return {};
+}
+
+HeapError PassthroughHeap::FreeAsync(uint64_t address, Stream stream) {
+  bool capturing = false;
+  if (DriverStatus status = driver_->IsCapturing(stream, &capturing); !status.ok()) {
+    return FromDriver(status);
+  }
+  std::vector<uint64_t> bases;
+  {
+    MutexLock lock(mu_);
+    Piece* piece = nullptr;
+    if (HeapError error = Find(address, &piece); !error.ok()) return error;
+    piece->live = false;
+    WEIR_STAT_SUB(stats_, requested_bytes, piece->requested);
+    WEIR_STAT_SUB(stats_, allocated_bytes, piece->requested);
+    WEIR_STAT_SUB(stats_, active_bytes, piece->requested);
+    WEIR_STAT_SUB(stats_, reserved_bytes, piece->taken);
+    WEIR_STAT_SUB(stats_, allocations, 1);
+    WEIR_STAT_SUB(stats_, active_blocks, 1);
+    WEIR_STAT_SUB(stats_, handles, 1);
+    put_off_.push_back(piece->base);
+    if (capturing) {
+      ++stats_.deferred_frees;
+      return {};
+    }
+    bases.swap(put_off_);
+  }
+  return GiveBack(std::move(bases));
+}
+
+HeapError PassthroughHeap::GiveBack(std::vector<uint64_t> bases) {
+  DriverStatus status = driver_->SynchronizeContext();
+  while (status.ok() && !bases.empty()) {
+    status = driver_->FreeClassic(bases.back());
+    // What the driver refuses for another reason than a capture would be refused again.
+    if (status.error_class() != DriverErrorClass::kCaptureViolation) bases.pop_back();
+  }
+  MutexLock lock(mu_);
+  put_off_.insert(put_off_.end(), bases.begin(), bases.end());
+  const DriverErrorClass error_class = status.error_class();
+  if (error_class == DriverErrorClass::kCaptureViolation) {
+    ++stats_.deferred_frees;
+    return {};
+  }
+  // At process exit the driver has taken everything back already.
+  if (error_class == DriverErrorClass::kShuttingDown) return {};
+  return FromDriver(status);
+}
+
+std::vector<uint64_t> PassthroughHeap::TakePutOff() {
+  std::vector<uint64_t> bases;
+  MutexLock lock(mu_);
+  bases.swap(put_off_);
+  return bases;
+}
+
+HeapError PassthroughHeap::RecordUse(uint64_t address, Stream /*stream*/) {
+  MutexLock lock(mu_);
+  Piece* piece = nullptr;
+  return Find(address, &piece);  // every free waits for all streams
+}
+
+uint64_t PassthroughHeap::UsableSize(uint64_t address) {
+  MutexLock lock(mu_);
+  Piece* piece = nullptr;
+  return Find(address, &piece).ok() ? piece->requested : 0;
+}
+
+bool PassthroughHeap::MayOwn(uint64_t address) {
+  MutexLock lock(mu_);
+  return pieces_.contains(address);
+}
+
+HeapError PassthroughHeap::Trim(uint64_t /*keep_bytes*/) {
+  std::vector<uint64_t> bases = TakePutOff();
+  return bases.empty() ? HeapError() : GiveBack(std::move(bases));
+}
+
+HeapError PassthroughHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
+  if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok()) {
+    return FromDriver(status);
+  }
+  MutexLock lock(mu_);
+  const uint64_t within_limit =
+      stats_.memory_limit - std::min(stats_.memory_limit, stats_.reserved_bytes);
+  *free_bytes = std::min(*free_bytes, within_limit);
+  return {};
+}
+
+void PassthroughHeap::SetMemoryLimit(uint64_t bytes) {
+  MutexLock lock(mu_);
+  stats_.memory_limit = bytes;
+}
+
+void PassthroughHeap::GetStats(weir_stats_t* stats) {
+  MutexLock lock(mu_);
+  *stats = stats_;
+  stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
+}
+
+void PassthroughHeap::ResetPeaks() {
+  MutexLock lock(mu_);
+#define WEIR_RESET_PEAK(name) stats_.peak_##name = stats_.name;
+  WEIR_STAT_FIELDS(WEIR_RESET_PEAK)
+#undef WEIR_RESET_PEAK
+}
+
+std::string PassthroughHeap::Verify() {
+  MutexLock lock(mu_);
+  uint64_t live = 0;
+  uint64_t taken = 0;
+  for (const auto& [address, piece] : pieces_) {
+    if (!piece.live) continue;
+    ++live;
+    taken += piece.taken;
+  }
+  if (live == stats_.allocations && taken == stats_.reserved_bytes) return "";
+  return absl::StrCat("passthrough table: ", live, " live blocks of ", taken,
+                      " bytes, but the statistics say ", stats_.allocations, " of ",
+                      stats_.reserved_bytes);
+}
+
+}  // namespace weir
