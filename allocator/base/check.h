@@ -9,10 +9,10 @@ namespace weir {
 
 }  // namespace weir
 
-#define WEIR_CHECK(condition)                                     \
-  do {                                                            \
-    if (!(condition)) [[unlikely]]                                \
-      ::weir::CheckFailed(#condition, __FILE__, __LINE__);        \
+#define WEIR_CHECK(condition)                              \
+  do {                                                     \
+    if (!(condition)) [[unlikely]]                         \
+      ::weir::CheckFailed(#condition, __FILE__, __LINE__); \
   } while (false)
 
 // Only where WEIR_CHECKS is on.

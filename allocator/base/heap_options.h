@@ -30,7 +30,8 @@ struct HeapOptions {
   uint64_t handle_divisor = 512;
   uint64_t max_handle_bytes = 128 * kMiB;
 
-  // A marker is recorded when so many bytes wait for a stream; fewer wait until somebody needs them.
+  // A marker is recorded when so many bytes wait for a stream; fewer wait until somebody needs
+  // them.
   uint64_t marker_bytes = 64 * kMiB;
 
   // Address space reserved, in multiples of the device's memory.

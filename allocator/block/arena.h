@@ -40,8 +40,8 @@ class Arena {
   // ready fits. The kept block if its size is equal, else best fit, placed at the low end.
   Block* TryAllocate(uint64_t bytes, uint64_t alignment);
 
-  // Frees a live or deferred block whose stream may use it until `epoch` is complete. With `keep` it
-  // becomes the kept block (and the one kept before is coalesced): a program that frees and asks
+  // Frees a live or deferred block whose stream may use it until `epoch` is complete. With `keep`
+  // it becomes the kept block (and the one kept before is coalesced): a program that frees and asks
   // for the same size again then touches no list.
   void Free(Block* block, Epoch epoch, bool keep);
   // Coalesces the kept block, so that planners see all that is free.
@@ -49,8 +49,8 @@ class Arena {
 
   // ---- For misses and trims, which change what is mapped ----
 
-  // Makes one busy block of [begin, end), which must be free; `run` is a block at or before begin in
-  // the same region. Needs one record per piece: Reserve them in the BlockPool first.
+  // Makes one busy block of [begin, end), which must be free; `run` is a block at or before begin
+  // in the same region. Needs one record per piece: Reserve them in the BlockPool first.
   Block* CarveBusy(Block* run, uint64_t begin, uint64_t end);
   // The same for idle handles mapped in this arena, given in address order: one busy block each.
   void CarveHandles(const std::vector<Handle*>& handles, std::vector<Block*>* busy);

@@ -1,4 +1,5 @@
-// The data structure everyone needs to know: how device memory is cut up, and what must always hold.
+// The data structure everyone needs to know: how device memory is cut up, and what must always
+// hold.
 //
 // A *region* is contiguous address space that belongs to one arena. It is tiled exactly, without
 // gaps, by its blocks in address order (Block::prev, Block::next). A block is in one state:
@@ -7,8 +8,8 @@
 //   kReady     mapped and free: in the arena's ReadyBins
 //   kLive      handed to the caller, or (span set) cut into small objects
 //   kDeferred  freed by the caller, but a stream may still use it: waits behind markers
-//   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed block
-//   kBusy      in the hands of a miss that has given up the heap lock to call the driver
+//   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed
+//   block kBusy      in the hands of a miss that has given up the heap lock to call the driver
 //
 //            Allocate              Free, uses pending            markers complete
 //   kReady ------------> kLive ------------------> kDeferred ----------------> kReady
@@ -26,7 +27,8 @@
 //   4. Handle::live is the number of blocks that touch it and are neither kReady nor kHole.
 //      A handle with live == 0 that is mapped lies inside one kReady block: it is *idle*.
 //   5. requested <= allocated <= active <= reserved; reserved is the sum of all handles' bytes.
-//   6. The pointer index knows exactly the blocks that are kLive, kDeferred or kKept, by their begin.
+//   6. The pointer index knows exactly the blocks that are kLive, kDeferred or kKept, by their
+//   begin.
 //
 // Everything here is guarded by the heap lock of the device. Sizes and addresses are bytes.
 #ifndef WEIR_BLOCK_BLOCK_H_
@@ -44,14 +46,14 @@ using Epoch = uint64_t;
 
 // Physical memory: one or more granules (or one classic segment), made by the driver in one call.
 struct Handle {
-  uint64_t id = 0;          // the driver's handle; 0 for a classic segment
+  uint64_t id = 0;  // the driver's handle; 0 for a classic segment
   uint64_t bytes = 0;
-  uint64_t at = 0;          // where it is mapped, whole; 0 = a spare, mapped nowhere
-  Arena* arena = nullptr;   // owner of the region it is mapped in; nullptr for a spare
+  uint64_t at = 0;         // where it is mapped, whole; 0 = a spare, mapped nowhere
+  Arena* arena = nullptr;  // owner of the region it is mapped in; nullptr for a spare
   uint32_t live = 0;
-  uint32_t index = 0;       // its place in HandleTable
-  bool taken = false;       // a miss or a trim has chosen it: nobody else may
-  bool stuck = false;       // mapped without access, and the driver refused to unmap it: lost
+  uint32_t index = 0;  // its place in HandleTable
+  bool taken = false;  // a miss or a trim has chosen it: nobody else may
+  bool stuck = false;  // mapped without access, and the driver refused to unmap it: lost
   // The arena's stream may use the memory until this epoch is complete. Set when live becomes 0.
   Epoch idle_epoch = 0;
 };
@@ -61,14 +63,14 @@ enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kKept, kBusy 
 struct Block {
   uint64_t begin = 0;
   uint64_t bytes = 0;
-  uint64_t requested = 0;    // kLive, kDeferred: what the caller asked for
-  Block* prev = nullptr;     // neighbours in the region, by address
+  uint64_t requested = 0;  // kLive, kDeferred: what the caller asked for
+  Block* prev = nullptr;   // neighbours in the region, by address
   Block* next = nullptr;
-  Block* bin_prev = nullptr; // kReady: its bin; kHole: the arena's list of holes
+  Block* bin_prev = nullptr;  // kReady: its bin; kHole: the arena's list of holes
   Block* bin_next = nullptr;
   Arena* arena = nullptr;
-  Handle* segment = nullptr; // classic segment that holds the whole region; nullptr with VMM
-  Span* span = nullptr;      // kLive: the block is cut into objects of one size class
+  Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
+  Span* span = nullptr;       // kLive: the block is cut into objects of one size class
   BlockState state = BlockState::kHole;
 
   uint64_t end() const { return begin + bytes; }

@@ -1,11 +1,11 @@
 // PointerIndex: from an address to the block that begins there, from any thread, without a lock;
 // and from an address to the physical handle mapped there.
 //
-// Two levels: a table of 1 GiB chunks over the 48-bit address space, and in each chunk one entry per
-// 32 KiB slot and one per 2 MiB granule. A slot holds at most one begin, because every indexed
-// block is larger than 32 KiB (small requests are objects inside spans of 128 KiB). One index serves
-// all devices: unified addressing gives every device its own addresses. Chunk tables are made when
-// first needed (260 KiB each, touched lazily) and never freed.
+// Two levels: a table of 1 GiB chunks over the 48-bit address space, and in each chunk one entry
+// per 32 KiB slot and one per 2 MiB granule. A slot holds at most one begin, because every indexed
+// block is larger than 32 KiB (small requests are objects inside spans of 128 KiB). One index
+// serves all devices: unified addressing gives every device its own addresses. Chunk tables are
+// made when first needed (260 KiB each, touched lazily) and never freed.
 #ifndef WEIR_BLOCK_POINTER_INDEX_H_
 #define WEIR_BLOCK_POINTER_INDEX_H_
 
@@ -34,8 +34,8 @@ class PointerIndex {
   // What is mapped in a range of whole granules; nullptr for nothing.
   void SetHandle(Handle* handle, uint64_t at, uint64_t bytes);
 
-  // The indexed block whose first 128 KiB contain the address, or nullptr: enough for begins and for
-  // objects in spans. Takes no lock; what it returns is stable only under the heap lock.
+  // The indexed block whose first 128 KiB contain the address, or nullptr: enough for begins and
+  // for objects in spans. Takes no lock; what it returns is stable only under the heap lock.
   Block* Find(uint64_t address) const;
 
   // The handle mapped at the address. Heap lock held.

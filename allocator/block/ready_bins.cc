@@ -60,9 +60,8 @@ Block* ReadyBins::BestInBin(int bin, uint64_t bytes, uint64_t alignment) const {
   Block* best = nullptr;
   int scanned = 0;
   for (Block* b = heads_[static_cast<size_t>(bin)]; b != nullptr; b = b->bin_next) {
-    if (Fits(*b, bytes, alignment) &&
-        (best == nullptr || b->bytes < best->bytes ||
-         (b->bytes == best->bytes && b->begin < best->begin))) {
+    if (Fits(*b, bytes, alignment) && (best == nullptr || b->bytes < best->bytes ||
+                                       (b->bytes == best->bytes && b->begin < best->begin))) {
       best = b;
     }
     if (++scanned >= kMaxScan && best != nullptr) break;

@@ -1,7 +1,8 @@
 // Size classes of small requests: eight per doubling, so that at most 12.5 % is lost to rounding.
 //
-// 512, 1024, ... 4096 in steps of 512, then 8 steps to each next power of two, up to 32 KiB. All are
-// multiples of 512, the alignment that CUDA programs rely on. Objects are cut from spans of 128 KiB.
+// 512, 1024, ... 4096 in steps of 512, then 8 steps to each next power of two, up to 32 KiB. All
+// are multiples of 512, the alignment that CUDA programs rely on. Objects are cut from spans of 128
+// KiB.
 #ifndef WEIR_BLOCK_SIZE_CLASSES_H_
 #define WEIR_BLOCK_SIZE_CLASSES_H_
 
@@ -12,7 +13,7 @@
 namespace weir {
 
 inline constexpr uint64_t kSpanBytes = 128 * kKiB;
-inline constexpr uint64_t kMaxSmallBytes = 32 * kKiB;   // larger requests are blocks of their own
+inline constexpr uint64_t kMaxSmallBytes = 32 * kKiB;  // larger requests are blocks of their own
 inline constexpr uint64_t kMaxSmallArenaBytes = 256 * kKiB;  // larger ones go to the large arena
 inline constexpr int kNumSizeClasses = 32;
 

@@ -27,8 +27,8 @@ uint64_t SpanLists::TryAllocate(int size_class, uint64_t requested) {
   if (span == nullptr) return 0;
   size_t word = 0;
   while (span->free[word] == 0) ++word;
-  const auto object = static_cast<uint32_t>(word * 64) +
-                      static_cast<uint32_t>(std::countr_zero(span->free[word]));
+  const auto object =
+      static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(std::countr_zero(span->free[word]));
   span->free[word] &= span->free[word] - 1;
   if (--span->free_count == 0) Remove(span);
   const uint64_t size = SizeOfClass(size_class);

@@ -1,6 +1,8 @@
-// Span: a block of 128 KiB cut into objects of one size class; and the lists of spans of one stream.
+// Span: a block of 128 KiB cut into objects of one size class; and the lists of spans of one
+// stream.
 //
-// Guarded by the heap lock. An object is free, live, or deferred (freed, but a stream still uses it).
+// Guarded by the heap lock. An object is free, live, or deferred (freed, but a stream still uses
+// it).
 #ifndef WEIR_BLOCK_SPAN_H_
 #define WEIR_BLOCK_SPAN_H_
 
@@ -23,7 +25,7 @@ struct Span {
   uint32_t free_count = 0;
   Span* prev = nullptr;  // in the list of spans with a free object
   Span* next = nullptr;
-  std::array<uint64_t, kMaxObjects / 64> free{};      // bit i: object i is free
+  std::array<uint64_t, kMaxObjects / 64> free{};  // bit i: object i is free
   std::array<uint64_t, kMaxObjects / 64> deferred{};
   // Bytes of each object that the caller did not ask for: requested = class size - slack.
   std::array<uint16_t, kMaxObjects> slack{};
@@ -36,8 +38,8 @@ struct Span {
 // The spans of one stream, by size class.
 class SpanLists {
  public:
-  // An object of the class from a span that has one, or 0. Spans with the most recently freed object
-  // come first.
+  // An object of the class from a span that has one, or 0. Spans with the most recently freed
+  // object come first.
   uint64_t TryAllocate(int size_class, uint64_t requested);
 
   // Cuts a live block of kSpanBytes into objects.

@@ -87,10 +87,10 @@ StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
       return nullptr;
     }
     if (device != driver_->ordinal()) {
-      *error = HeapError(WEIR_ERROR_INVALID_ARGUMENT,
-                         absl::StrCat("the stream belongs to device ", device, ", the memory to device ",
-                                      driver_->ordinal(),
-                                      ": call weir_set_device or name the device"));
+      *error =
+          HeapError(WEIR_ERROR_INVALID_ARGUMENT,
+                    absl::StrCat("the stream belongs to device ", device, ", the memory to device ",
+                                 driver_->ordinal(), ": call weir_set_device or name the device"));
       return nullptr;
     }
   }
@@ -129,8 +129,7 @@ DeviceHeap::Request DeviceHeap::MakeRequest(uint64_t bytes, uint64_t alignment) 
   return {bytes, std::max(alignment, kBlockAlignment), -1, AlignUp(least, kBlockAlignment)};
 }
 
-uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
-                              HeapError* error) {
+uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error) {
   if (bytes > driver_->total_bytes()) {
     *error = HeapError(WEIR_ERROR_OUT_OF_MEMORY,
                        absl::StrCat(bytes, " bytes asked, but device ", driver_->ordinal(), " has ",
@@ -214,7 +213,8 @@ HeapError DeviceHeap::ExplainNotFound(uint64_t address) {
   uint32_t object = 0;
   if (block->span != nullptr && SpanLists::ObjectAt(*block->span, address, &object))
     return fail(WEIR_ERROR_DOUBLE_FREE, "was freed before, or never handed out");
-  return fail(WEIR_ERROR_NOT_OWNED, "points into a block, not to its begin: pass what was returned");
+  return fail(WEIR_ERROR_NOT_OWNED,
+              "points into a block, not to its begin: pass what was returned");
 }
 
 HeapError DeviceHeap::Free(uint64_t address) { return FreeBehind(address, &any_->timeline); }

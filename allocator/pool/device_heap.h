@@ -5,14 +5,14 @@
 //   trim  device_heap_trim.cc   giving memory back, limits, information
 //
 // Note [Locks]. heap_mu_ guards all bookkeeping and is never held across a driver call: a hit waits
-// for bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver calls.
-// Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about are kBusy
-// and the handles it moves are taken, so hits and frees of other threads go on beside it.
+// for bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver
+// calls. Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about
+// are kBusy and the handles it moves are taken, so hits and frees of other threads go on beside it.
 #ifndef WEIR_POOL_DEVICE_HEAP_H_
 #define WEIR_POOL_DEVICE_HEAP_H_
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,10 +69,10 @@ class DeviceHeap {
 
  private:
   struct Request {
-    uint64_t bytes;      // what the caller asked for
+    uint64_t bytes;  // what the caller asked for
     uint64_t alignment;
-    int size_class;      // of the object, or -1 for a block of its own
-    uint64_t block;      // bytes of the block: a span, or the request rounded up
+    int size_class;  // of the object, or -1 for a block of its own
+    uint64_t block;  // bytes of the block: a span, or the request rounded up
   };
   // What a pointer of the caller means.
   struct Found {
@@ -124,6 +124,9 @@ class DeviceHeap {
   Planned PlanLocked(const Request& request, const Rung& rung, bool proved, Change* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   DriverStatus Carry(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // After a change: indexes the handle where it is now, or deletes its record if its memory is
+  // gone. True if it is stuck.
+  bool PlaceOrForget(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   DriverStatus AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
@@ -144,6 +147,7 @@ class DeviceHeap {
   uint64_t granule_ = 0;
   uint64_t reservation_begin_ = 0;  // 0, 0 without VMM
   uint64_t reservation_bytes_ = 0;
+  std::atomic<bool> has_segments_{false};  // some memory lies outside the reservation
 
   Mutex space_mu_ ABSL_ACQUIRED_BEFORE(heap_mu_);
   AddressSpace addresses_ ABSL_GUARDED_BY(space_mu_);

@@ -25,8 +25,8 @@ struct DeviceHeap::Change {
   uint64_t bytes = 0;
   Window window{};
   MapPlan plan;
-  Block* busy = nullptr;                 // the window
-  std::vector<Block*> victim_blocks;     // busy: where mapped victims come from
+  Block* busy = nullptr;              // the window
+  std::vector<Block*> victim_blocks;  // busy: where mapped victims come from
   std::vector<uint64_t> victims_were_at;
 };
 
@@ -35,6 +35,13 @@ namespace {
 bool IsFatal(const DriverStatus& status) {
   const DriverErrorClass c = status.error_class();
   return c == DriverErrorClass::kSticky || c == DriverErrorClass::kShuttingDown;
+}
+
+// The mechanism does not work here, whatever the capability probe said.
+bool IsUnexpected(const DriverStatus& status) {
+  const DriverErrorClass c = status.error_class();
+  return c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
+         c == DriverErrorClass::kOther;
 }
 
 }  // namespace
@@ -48,8 +55,7 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
 }
 
 bool DeviceHeap::IsComplete(const Handle& handle) const {
-  return handle.arena == nullptr ||
-         handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
+  return handle.arena == nullptr || handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
 }
 
 void DeviceHeap::FlushKept() {
@@ -86,9 +92,13 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
       MutexLock lock(heap_mu_);
       if (const uint64_t address = TryAllocate(owner, request)) return address;
     }
-    const uint64_t address = driver_->has_vmm()
-                                 ? MapAndAllocate(owner, request, rung, &status)
-                                 : SegmentAndAllocate(owner, request, rung, &status);
+    const bool mapping = driver_->has_vmm();
+    uint64_t address = mapping ? MapAndAllocate(owner, request, rung, &status)
+                               : SegmentAndAllocate(owner, request, rung, &status);
+    if (address == 0 && mapping && IsUnexpected(status)) {
+      driver_->SwitchOffVmm(status);
+      address = SegmentAndAllocate(owner, request, rung, &status);
+    }
     if (address != 0) return address;
     if (!status.ok() && !status.is_out_of_memory()) break;
   }
@@ -107,8 +117,8 @@ HeapError DeviceHeap::OutOfMemory(const Request& request) {
   MutexLock lock(heap_mu_);
   ++stats_.out_of_memory;
   std::string text = absl::StrCat(
-      "device ", driver_->ordinal(), " is out of memory: ", request.bytes, " bytes asked; Weir holds ",
-      stats_.reserved_bytes, " (", stats_.active_bytes, " in use, ",
+      "device ", driver_->ordinal(), " is out of memory: ", request.bytes,
+      " bytes asked; Weir holds ", stats_.reserved_bytes, " (", stats_.active_bytes, " in use, ",
       stats_.reserved_bytes - stats_.active_bytes, " in pieces that do not fit)");
   if (known) absl::StrAppend(&text, ", the driver has ", free_bytes, " of ", total_bytes, " free");
   if (stats_.memory_limit != UINT64_MAX)
@@ -242,9 +252,9 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
   const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
   const uint64_t active = std::max(stats_.peak_active_bytes, stats_.active_bytes + request.block);
   const uint64_t soft = std::min(hard, policy_.SoftLimit(active));
-  const auto room_below = [&](uint64_t limit) {
-    if (rung.no_growth || limit <= stats_.reserved_bytes) return uint64_t{0};
-    return AlignDown(limit - stats_.reserved_bytes, granule_);
+  const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
+    if (rung.no_growth || limit <= reserved) return uint64_t{0};
+    return AlignDown(limit - reserved, granule_);
   };
   const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
 
@@ -273,8 +283,8 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
   change->window = *window;
   change->begin = window->begin;
   change->bytes = request.block;
-  change->plan = TileHoles(window->holes, victims,
-                           policy_.HandleBytes(stats_.reserved_bytes, granule_));
+  change->plan =
+      TileHoles(window->holes, victims, policy_.HandleBytes(stats_.reserved_bytes, granule_));
   blocks_.Reserve(2 * victims.size() + 2 * window->holes.size() + 16);
   change->busy = arena->CarveBusy(window->run, window->busy_begin, window->busy_end);
   for (Piece& piece : change->plan.pieces) {
@@ -312,6 +322,18 @@ DriverStatus DeviceHeap::Carry(Change* change) {
   return ExecuteMapPlan(*driver_, &change->plan);
 }
 
+bool DeviceHeap::PlaceOrForget(Handle* handle) {
+  handle->taken = false;
+  if (handle->at != 0) PointerIndex::Get().SetHandle(handle, handle->at, handle->bytes);
+  const bool stuck = handle->stuck;
+  if (handle->id == 0) {
+    WEIR_STAT_SUB(stats_, reserved_bytes, handle->bytes);
+    WEIR_STAT_SUB(stats_, handles, 1);
+    handles_.Delete(handle);
+  }
+  return stuck;
+}
+
 Block* DeviceHeap::Commit(Change* change, bool success) {
   PointerIndex& index = PointerIndex::Get();
   change->arena->UncountBusy(change->busy);
@@ -319,46 +341,27 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
 
   const MapPlan& plan = change->plan;
   bool stuck = false;
-  const auto place = [&](Handle* handle, uint64_t was_at, Arena* new_arena) {
-    if (was_at != 0) index.SetHandle(nullptr, was_at, handle->bytes);
-    handle->taken = false;
-    if (handle->at == 0) {
-      handle->arena = nullptr;
-    } else {
-      if (handle->at != was_at) {
-        handle->arena = new_arena;
-        handle->idle_epoch = 0;
-        if (success && was_at != 0) stats_.remapped_bytes += handle->bytes;
-      }
-      index.SetHandle(handle, handle->at, handle->bytes);
-    }
-    stuck |= handle->stuck;
-  };
   for (size_t i = 0; i < plan.victims.size(); ++i) {
-    place(plan.victims[i], change->victims_were_at[i], change->arena);
+    Handle* victim = plan.victims[i];
+    if (change->victims_were_at[i] != 0) {
+      index.SetHandle(nullptr, change->victims_were_at[i], victim->bytes);
+    }
+    if (victim->at != change->victims_were_at[i]) {
+      if (victim->at != 0 && change->victims_were_at[i] != 0) {
+        stats_.remapped_bytes += victim->bytes;
+      }
+      victim->arena = victim->at != 0 ? change->arena : nullptr;
+      victim->idle_epoch = 0;
+    }
+    stuck |= PlaceOrForget(victim);
   }
   for (const Piece& piece : plan.pieces) {
     if (!piece.created) continue;
-    if (piece.handle->id != 0) {
-      WEIR_STAT_ADD(stats_, reserved_bytes, piece.bytes);
-      WEIR_STAT_ADD(stats_, handles, 1);
-    }
-    place(piece.handle, 0, change->arena);
+    WEIR_STAT_ADD(stats_, reserved_bytes, piece.bytes);
+    WEIR_STAT_ADD(stats_, handles, 1);
+    piece.handle->arena = piece.handle->at != 0 ? change->arena : nullptr;
+    stuck |= PlaceOrForget(piece.handle);
   }
-  // Records whose memory is gone.
-  const auto forget = [&](Handle* handle, bool was_counted) {
-    if (handle->id != 0) return;
-    if (was_counted) {
-      WEIR_STAT_SUB(stats_, reserved_bytes, handle->bytes);
-      WEIR_STAT_SUB(stats_, handles, 1);
-    }
-    handles_.Delete(handle);
-  };
-  for (Handle* victim : plan.victims) forget(victim, true);
-  for (const Piece& piece : plan.pieces) {
-    if (piece.created) forget(piece.handle, false);
-  }
-
   if (stuck) return nullptr;  // never hand the ranges out: the blocks stay busy for ever
   for (Block* block : change->victim_blocks) block->arena->Settle(block, 0);
   Block* settled = change->arena->Settle(change->busy, change->begin);
@@ -367,8 +370,8 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
 
 // ---- Memory by classic segments -----------------------------------------------------------------
 
-uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& request,
-                                        const Rung& rung, DriverStatus* status) {
+uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
+                                        DriverStatus* status) {
   // The sizes that spare most driver calls for little waste: see PyTorch's allocator.
   constexpr uint64_t kSmallSegment = 2 * kMiB, kLargeSegment = 20 * kMiB;
   Arena& arena = owner->ArenaFor(request.block);
@@ -395,6 +398,7 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   stats_.driver_time_ns += driver_ns;
   if (!status->ok()) return 0;
   WEIR_CHECK(PointerIndex::Get().Cover(at, bytes));
+  has_segments_.store(true, std::memory_order_relaxed);
   Handle* segment = handles_.New(bytes);
   segment->at = at;
   segment->arena = &arena;

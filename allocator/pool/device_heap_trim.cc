@@ -87,7 +87,8 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
 }
 
 bool DeviceHeap::MayOwn(uint64_t address) {
-  if (driver_->has_vmm()) return address - reservation_begin_ < reservation_bytes_;
+  if (address - reservation_begin_ < reservation_bytes_) return true;
+  if (!has_segments_.load(std::memory_order_relaxed)) return false;
   MutexLock lock(heap_mu_);
   return std::any_of(handles_.all().begin(), handles_.all().end(), [&](const Handle* h) {
     return address >= h->at && address - h->at < h->bytes;
@@ -98,9 +99,8 @@ HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
   if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok())
     return DriverFailure(status);
   MutexLock lock(heap_mu_);
-  const uint64_t below_limit = stats_.memory_limit > stats_.reserved_bytes
-                                   ? stats_.memory_limit - stats_.reserved_bytes
-                                   : 0;
+  const uint64_t below_limit =
+      stats_.memory_limit > stats_.reserved_bytes ? stats_.memory_limit - stats_.reserved_bytes : 0;
   *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes;
   return {};
 }

@@ -40,7 +40,8 @@ class GrowthPolicy {
   uint64_t HandleBytes(uint64_t reserved, uint64_t granule) const {
     const uint64_t granules = reserved / granule / std::max<uint64_t>(options_.handle_divisor, 1);
     const uint64_t bytes = granule * (granules == 0 ? 1 : uint64_t{1} << FloorLog2(granules));
-    return std::clamp(bytes, granule, std::max(AlignDown(options_.max_handle_bytes, granule), granule));
+    return std::clamp(bytes, granule,
+                      std::max(AlignDown(options_.max_handle_bytes, granule), granule));
   }
 
  private:

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#define WEIR_STAT_ADD(stats, name, amount)                               \
-  do {                                                                   \
-    (stats).name += (amount);                                            \
-    (stats).total_##name += (amount);                                    \
-    (stats).peak_##name = std::max((stats).peak_##name, (stats).name);   \
+#define WEIR_STAT_ADD(stats, name, amount)                             \
+  do {                                                                 \
+    (stats).name += (amount);                                          \
+    (stats).total_##name += (amount);                                  \
+    (stats).peak_##name = std::max((stats).peak_##name, (stats).name); \
   } while (false)
 
 #define WEIR_STAT_SUB(stats, name, amount) ((stats).name -= (amount))

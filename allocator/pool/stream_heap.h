@@ -19,7 +19,7 @@ struct StreamHeap {
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 
   StreamTimeline timeline;
-  Arena small;      // spans, and blocks of up to 256 KiB
+  Arena small;  // spans, and blocks of up to 256 KiB
   Arena large;
   SpanLists spans;  // cut from blocks of `small`
 };

@@ -40,6 +40,10 @@ DriverStatus StreamTimeline::Close(const DeviceDriver& driver, EventPool* events
                                                        : driver.RecordEvent(event, stream_);
   if (!status.ok()) {
     events->Put(event);
+    if (kind() == Kind::kContext && status.error_class() == DriverErrorClass::kNotSupported) {
+      driver.SwitchOffContextEvents(status);
+      return {};
+    }
     return status;
   }
   markers_.push_back({epoch, event});

@@ -1,7 +1,7 @@
 // StreamTimeline: what is known about the progress of one stream, and what waits for it.
 //
-// Note [Epochs]. A stream's time is counted in epochs. Memory that is freed remembers the epoch that
-// was open at the free. Closing an epoch opens the next one and then records an event on the
+// Note [Epochs]. A stream's time is counted in epochs. Memory that is freed remembers the epoch
+// that was open at the free. Closing an epoch opens the next one and then records an event on the
 // stream, a *marker*; when the event is complete, so is every epoch up to the closed one. The order
 // matters: a free that saw epoch e open happened before the event of e was recorded, so the event
 // covers all work that was submitted before the free. If recording fails, the next marker covers
@@ -94,9 +94,9 @@ class StreamTimeline {
   const Stream stream_;
   std::atomic<Epoch> open_{1};
   std::atomic<Epoch> completed_{0};
-  std::deque<Waiting> deferred_;      // heap lock; epochs never decrease
-  uint64_t unmarked_bytes_ = 0;       // heap lock
-  std::deque<Marker> markers_;        // space lock; epochs increase
+  std::deque<Waiting> deferred_;  // heap lock; epochs never decrease
+  uint64_t unmarked_bytes_ = 0;   // heap lock
+  std::deque<Marker> markers_;    // space lock; epochs increase
 };
 
 }  // namespace weir

@@ -18,8 +18,8 @@ namespace weir {
 // Unmaps the victims, releases those that do not tile, creates, maps, gives access. After success
 // every piece's handle has its new `at`, released handles have id == 0. After a failure victims are
 // back at their old address or, where the driver refused even that, are spares (at == 0) or gone
-// (id == 0); created handles are gone (id == 0). A handle that is left mapped without access because
-// the driver refused to unmap it is marked stuck: its range must never be handed out.
+// (id == 0); created handles are gone (id == 0). A handle that is left mapped without access
+// because the driver refused to unmap it is marked stuck: its range must never be handed out.
 DriverStatus ExecuteMapPlan(const DeviceDriver& driver, MapPlan* plan);
 
 // Unmaps (if mapped) and releases a handle. On failure it is where it was, or a spare.

@@ -29,8 +29,7 @@ struct Choice {
   Block* run = nullptr;
 };
 
-void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t granule,
-                 Choice* best) {
+void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t granule, Choice* best) {
   uint64_t run_end = first->end();
   const Block* last = first;
   while (last->next != nullptr && last->next->is_free()) {
@@ -66,8 +65,7 @@ void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t gran
 std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment) {
   const uint64_t granule = arena.granule();
   Choice best;
-  arena.ForEachFreeRun(
-      [&](Block* first) { ConsiderRun(first, bytes, alignment, granule, &best); });
+  arena.ForEachFreeRun([&](Block* first) { ConsiderRun(first, bytes, alignment, granule, &best); });
   if (best.run == nullptr) return std::nullopt;
 
   Window window{best.run, best.begin, best.begin, best.begin + bytes, {}, 0};

@@ -1,7 +1,7 @@
 // Planning of a miss: where the block goes, which physical memory goes there, where it comes from.
 //
-// Pure functions from a view of the heap to a list of steps, so that the rules can be tested without
-// a device. The caller holds the heap lock. The rules (placement "in place"):
+// Pure functions from a view of the heap to a list of steps, so that the rules can be tested
+// without a device. The caller holds the heap lock. The rules (placement "in place"):
 //   1. The *window* is the place in the arena's free runs that lacks the fewest bytes of memory.
 //   2. New memory is made within the limit; what is missing beyond it comes from *victims*: spares
 //      first, then idle handles whose work is complete, highest address first, then, if waiting is
@@ -28,15 +28,16 @@ struct AddressRange {
 
 // Where a block of `bytes` could be placed.
 struct Window {
-  Block* run;                       // first block of the free run
-  uint64_t begin;                   // of the block to be
-  uint64_t busy_begin, busy_end;    // what the change touches: the block and whole granules of holes
+  Block* run;                     // first block of the free run
+  uint64_t begin;                 // of the block to be
+  uint64_t busy_begin, busy_end;  // what the change touches: the block and whole granules of holes
   std::vector<AddressRange> holes;  // whole granules without memory
   uint64_t missing;                 // their sum
 };
 std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment);
 
-// Handles to take for `bytes` that may not be created. Fewer bytes than asked if there are not more.
+// Handles to take for `bytes` that may not be created. Fewer bytes than asked if there are not
+// more.
 struct VictimRules {
   // Handles mapped there are part of the window and stay.
   uint64_t keep_begin = 0, keep_end = 0;
@@ -50,7 +51,7 @@ std::vector<Handle*> ChooseVictims(const std::vector<Handle*>& handles, uint64_t
 struct Piece {
   uint64_t at;
   uint64_t bytes;
-  Handle* handle;   // a victim, or a record whose memory is to be created (created)
+  Handle* handle;  // a victim, or a record whose memory is to be created (created)
   bool created;
 };
 

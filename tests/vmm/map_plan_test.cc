@@ -1,0 +1,128 @@
+#include "allocator/vmm/map_plan.h"
+
+#include <numeric>
+
+#include "tests/support/arena_fixture.h"
+#include "tests/support/catch.h"
+
+namespace weir {
+namespace {
+
+constexpr uint64_t kGranule = PointerIndex::kGranule;
+
+Handle MakeHandle(uint64_t at, uint64_t granules, uint32_t index) {
+  Handle handle;
+  handle.id = index + 1;
+  handle.at = at;
+  handle.bytes = granules * kGranule;
+  handle.index = index;
+  return handle;
+}
+
+VictimRules AllComplete() {
+  VictimRules rules;
+  rules.is_complete = [](const Handle&) { return true; };
+  return rules;
+}
+
+}  // namespace
+
+TEST_CASE("the window is the place that lacks the least memory", "[plan]") {
+  test::ArenaFixture f(64);
+  f.Map(0, 4);
+  Block* first = f.arena().TryAllocate(2 * kGranule, 512);
+  Block* second = f.arena().TryAllocate(2 * kGranule, 512);
+  f.Map(10, 3);  // a ready island in the holes
+  f.arena().Free(second, 1, false);
+  (void)first;
+  // 2 granules are ready at [2, 4) and 3 at [10, 13); a block of 4 lacks one beside the island.
+  const auto window = FindWindow(f.arena(), 4 * kGranule, 512);
+  REQUIRE(window.has_value());
+  REQUIRE(window->missing == kGranule);
+  REQUIRE(window->holes.size() == 1);
+  REQUIRE(window->begin <= f.begin() + 10 * kGranule);
+  REQUIRE(window->begin + 4 * kGranule >= f.begin() + 13 * kGranule);
+}
+
+TEST_CASE("a window need not end on a granule, its holes do", "[plan]") {
+  test::ArenaFixture f(64);
+  const auto window = FindWindow(f.arena(), kGranule + 512, 512);
+  REQUIRE(window.has_value());
+  REQUIRE(window->begin == f.begin());
+  REQUIRE(window->missing == 2 * kGranule);
+  REQUIRE(window->busy_end == f.begin() + 2 * kGranule);
+}
+
+TEST_CASE("a window is aligned as asked", "[plan]") {
+  test::ArenaFixture f(64);
+  f.Map(0, 1);
+  REQUIRE(f.arena().TryAllocate(33 * kKiB, 512) != nullptr);
+  const auto window = FindWindow(f.arena(), 3 * kMiB, kMiB);
+  REQUIRE(window.has_value());
+  REQUIRE(window->begin % kMiB == 0);
+}
+
+TEST_CASE("no window is found in a run that is too short", "[plan]") {
+  test::ArenaFixture f(4);
+  REQUIRE_FALSE(FindWindow(f.arena(), 5 * kGranule, 512).has_value());
+}
+
+TEST_CASE("victims are spares, then the highest addresses, and no more than needed", "[plan]") {
+  Handle low = MakeHandle(100 * kGranule, 1, 0), high = MakeHandle(200 * kGranule, 1, 1);
+  Handle spare = MakeHandle(0, 1, 2), large = MakeHandle(150 * kGranule, 8, 3);
+  const std::vector<Handle*> all{&low, &high, &spare, &large};
+  REQUIRE(ChooseVictims(all, kGranule, AllComplete()) == std::vector<Handle*>{&spare});
+  REQUIRE(ChooseVictims(all, 2 * kGranule, AllComplete()) == std::vector<Handle*>{&spare, &high});
+  // The large one covers what the earlier ones were chosen for.
+  REQUIRE(ChooseVictims(all, 8 * kGranule, AllComplete()) == std::vector<Handle*>{&large});
+}
+
+TEST_CASE("handles in use, taken, or inside the window are no victims", "[plan]") {
+  Handle live = MakeHandle(100 * kGranule, 1, 0), taken = MakeHandle(101 * kGranule, 1, 1);
+  Handle inside = MakeHandle(102 * kGranule, 1, 2), good = MakeHandle(103 * kGranule, 1, 3);
+  live.live = 1;
+  taken.taken = true;
+  VictimRules rules = AllComplete();
+  rules.keep_begin = 102 * kGranule;
+  rules.keep_end = 103 * kGranule;
+  REQUIRE(ChooseVictims({&live, &taken, &inside, &good}, 10 * kGranule, rules) ==
+          std::vector<Handle*>{&good});
+}
+
+TEST_CASE("incomplete handles are victims only when waiting is allowed, and last", "[plan]") {
+  Handle late = MakeHandle(200 * kGranule, 1, 0), done = MakeHandle(100 * kGranule, 1, 1);
+  VictimRules rules;
+  rules.is_complete = [&](const Handle& h) { return &h == &done; };
+  REQUIRE(ChooseVictims({&late, &done}, 2 * kGranule, rules) == std::vector<Handle*>{&done});
+  rules.take_incomplete = true;
+  REQUIRE(ChooseVictims({&late, &done}, 2 * kGranule, rules) == std::vector<Handle*>{&done, &late});
+}
+
+TEST_CASE("victims that tile are mapped, others are released and made anew", "[plan]") {
+  Handle two = MakeHandle(100 * kGranule, 2, 0), five = MakeHandle(200 * kGranule, 5, 1);
+  const std::vector<AddressRange> holes{{10 * kGranule, 3 * kGranule}};
+  const MapPlan plan = TileHoles(holes, {&five, &two}, kGranule);
+  REQUIRE(plan.released == std::vector<Handle*>{&five});
+  REQUIRE(plan.pieces.size() == 2);
+  REQUIRE(plan.pieces[0].handle == &two);
+  REQUIRE(plan.pieces[1].created);
+  REQUIRE(plan.pieces[1].at == 12 * kGranule);
+}
+
+TEST_CASE("pieces tile every hole exactly and are no longer than allowed", "[plan]") {
+  const std::vector<AddressRange> holes{{0x40000000, 7 * kGranule}, {0x80000000, kGranule}};
+  for (uint64_t longest : {kGranule, 2 * kGranule, 64 * kGranule}) {
+    const MapPlan plan = TileHoles(holes, {}, longest);
+    uint64_t sum = 0, at = holes[0].begin;
+    for (const Piece& piece : plan.pieces) {
+      if (sum == 7 * kGranule) at = holes[1].begin;
+      REQUIRE(piece.at == at);
+      REQUIRE(piece.bytes <= longest);
+      at += piece.bytes;
+      sum += piece.bytes;
+    }
+    REQUIRE(sum == 8 * kGranule);
+  }
+}
+
+}  // namespace weir
