@@ -184,7 +184,7 @@ CUresult CheckDevice(CUdevice device) {
 CUresult SimInit(unsigned int flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   Simulator& sim = Simulator::Get();
-  if (sim.refused) {
+  if (Simulator::refused) {
     std::fputs(
         "simcuda: this libcuda.so.1 is Weir's simulated GPU and this machine has a real NVIDIA "
         "driver; remove it from the library path, or set WEIR_SIMCUDA_FORCE=1 to use it\n",

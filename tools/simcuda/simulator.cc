@@ -38,7 +38,7 @@ void Simulator::Build(const Config& config) {
   config_.devices = std::clamp(config.devices, 1, kMaxDevices);
   config_.granularity = std::max<uint64_t>(config.granularity, 4096);
   ++generation_;
-  used = initialized = deinitialized = refused = false;
+  used = initialized = deinitialized = false;
   virtual_time_ns = 0;
 
   timeline_.Reset(config_);

@@ -57,7 +57,9 @@ class Simulator {
   bool used = false;
   bool initialized = false;    // cuInit
   bool deinitialized = false;  // Deinitialize
-  bool refused = false;        // a real driver is there: cuInit fails
+  // A real driver is there: cuInit fails. Static, so that it can be set before the simulator exists
+  // (libcuda_face.cc); written while libraries are loaded only.
+  static inline bool refused = false;
 
   int device_count() const { return static_cast<int>(devices_.size()); }
   bool IsDevice(int ordinal) const { return ordinal >= 0 && ordinal < device_count(); }
