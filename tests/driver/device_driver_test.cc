@@ -246,6 +246,7 @@ TEST_CASE("the legacy stream counts as capturing while a blocking stream is capt
   bool capturing = true;
   REQUIRE(device->IsCapturing(nullptr, &capturing).ok());
   CHECK_FALSE(capturing);
+  REQUIRE(sim.entries().CtxPushCurrent(sim.PrimaryContext(0)) == CUDA_SUCCESS);
   REQUIRE(sim.Find<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture", 10010)(
               blocking, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
   REQUIRE(device->IsCapturing(nullptr, &capturing).ok());

@@ -66,6 +66,30 @@ class SimDevice {
     return stream;
   }
 
+  void DestroyStream(CUstream stream) const {
+    REQUIRE(Find<PFN_cuStreamDestroy_v4000>("cuStreamDestroy", 4000)(stream) == CUDA_SUCCESS);
+  }
+  // Work submitted to `later` from now on comes after what `earlier` has been given.
+  void OrderAfter(CUstream earlier, CUstream later) const {
+    CUevent event = nullptr;
+    REQUIRE(entries().EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+    REQUIRE(entries().EventRecord(event, earlier) == CUDA_SUCCESS);
+    REQUIRE(entries().StreamWaitEvent(later, event, 0) == CUDA_SUCCESS);
+    REQUIRE(entries().EventDestroy(event) == CUDA_SUCCESS);
+  }
+  void BeginCapture(CUstream stream) const {
+    REQUIRE(Find<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture", 10010)(
+                stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  }
+  // Ends the capture; whether it was still valid.
+  bool CaptureSurvives(CUstream stream) const {
+    CUgraph graph = nullptr;
+    const CUresult result =
+        Find<PFN_cuStreamEndCapture_v10000>("cuStreamEndCapture", 10000)(stream, &graph);
+    if (result == CUDA_SUCCESS) Find<PFN_cuGraphDestroy_v10000>("cuGraphDestroy", 10000)(graph);
+    return result == CUDA_SUCCESS;
+  }
+
  private:
   std::unique_ptr<const Driver> driver_;
 };
