@@ -18,6 +18,10 @@ CUresult LiveContext(CUcontext context, int* device) {
 
 CUresult Synchronize(int device) {
   Simulator& sim = Simulator::Get();
+  if (const CUresult capture = sim.timeline().CheckContextCapture(device);
+      capture != CUDA_SUCCESS) {
+    return capture;
+  }
   const CUresult result = sim.timeline().DrainContext(device);
   if (result == CUDA_SUCCESS) sim.OnSynchronized(device);
   return result;

@@ -23,6 +23,11 @@ void Timeline::Reset(const Config& config) {
 
 CUresult Timeline::CheckCapture(CaptureClass what) { return state_->captures().Check(what); }
 
+CUresult Timeline::CheckContextCapture(int device) {
+  return state_->captures().InvalidateDevice(device) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                                     : CUDA_SUCCESS;
+}
+
 CUresult Timeline::StickyError(int device) const { return state_->sticky(device); }
 
 void Timeline::SetStickyError(int device, CUresult error, const std::string& text) {

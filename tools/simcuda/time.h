@@ -51,6 +51,9 @@ class Timeline {
   // CUDA_SUCCESS, or CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED after invalidating the captures that the
   // call collides with. Costs one comparison while nothing captures.
   CUresult CheckCapture(CaptureClass what);
+  // For calls that concern a whole context: 900 after invalidating every capture with a stream of
+  // the device, in relaxed mode too. CUDA_SUCCESS if there is none.
+  CUresult CheckContextCapture(int device);
   // CUDA_SUCCESS, or the error that broke the device's context.
   CUresult StickyError(int device) const;
   // Breaks the context (the first error stays); text goes to the reports.
