@@ -3,12 +3,13 @@
 #include "tools/replay/report.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -78,9 +79,9 @@ TEST_CASE("the report shows each run's figures, labelled as simulated", "[report
 
 TEST_CASE("a run on a GPU is not labelled as simulated", "[report]") {
   json run = Run("t", 1.5);
-  run["device"] = "0";
+  run["device"] = "cuda:0";
   const std::string html = RenderReport(Result({run}));
-  CHECK(Contains(html, "GPU 0"));
+  CHECK(Contains(html, "GPU (cuda:0)"));
   CHECK_FALSE(Contains(html, "simulated device"));
 }
 
@@ -99,13 +100,30 @@ TEST_CASE("the headline is the geometric mean over first passes that completed",
   CHECK(Contains(html, "failed at event 4,711"));
 }
 
+// A folder that holds a baselines.json, and goes with it.
+class BaselinesFolder {
+ public:
+  explicit BaselinesFolder(const std::string& text) {
+    std::string name = (std::filesystem::temp_directory_path() / "weir_report_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+    std::ofstream(path_ / "baselines.json") << text;
+  }
+  ~BaselinesFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string Trace(const std::string& file) const { return (path_ / file).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
 TEST_CASE("PyTorch's ratios come from the file beside the traces", "[report]") {
-  const auto folder = std::filesystem::path(WEIR_REPORT_TEST_DIR) / "baselines";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "baselines.json")
-      << R"({"traces": {"gpt2": {"what": "a model", "native_ratio": 1.25, "expandable_ratio": 1.1},
-                        "other": {"native_ratio": 9}}})";
-  const std::string path = (folder / "gpt2.csv.gz").string();
+  const BaselinesFolder folder(R"({"traces": {
+      "gpt2": {"what": "a model", "native_ratio": 1.25, "expandable_ratio": 1.1},
+      "other": {"native_ratio": 9}}})");
+  const std::string path = folder.Trace("gpt2.csv.gz");
   const json baselines = ReadBaselines({path, "/nonexistent/folder/x.csv", "gpt3.csv"});
   REQUIRE(baselines.size() == 1);
   const std::string html = RenderReport(Result({Run(path, 1.03), Run("mine", 1.5)}), baselines);
@@ -117,10 +135,8 @@ TEST_CASE("PyTorch's ratios come from the file beside the traces", "[report]") {
 }
 
 TEST_CASE("a baselines file that is not JSON adds nothing", "[report]") {
-  const auto folder = std::filesystem::path(WEIR_REPORT_TEST_DIR) / "broken";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "baselines.json") << "{\"traces\": [";
-  CHECK(ReadBaselines({(folder / "gpt2.csv.gz").string()}).empty());
+  const BaselinesFolder folder("{\"traces\": [");
+  CHECK(ReadBaselines({folder.Trace("gpt2.csv.gz")}).empty());
 }
 
 TEST_CASE("text from a trace never becomes markup", "[report]") {
@@ -131,6 +147,7 @@ TEST_CASE("text from a trace never becomes markup", "[report]") {
   run["device"] = attack;
   run["completed"] = false;
   run["error"] = attack;
+  run["notes"] = {attack};
   run["driver_calls"] = {{attack, 3}};
   json other = Run("y", 1.1);
   const json baselines = {{"y", {{"what", attack}, {"native_ratio", attack}}}};

@@ -23,7 +23,7 @@ std::string Plural(size_t count, const std::string& noun) {
 std::string OriginOf(const ReportRun& run) {
   if (run.simulated()) return "simulated device, no GPU time";
   if (run.device.empty()) return "device not recorded";
-  return "GPU " + run.device;
+  return "GPU (" + run.device + ")";
 }
 
 // The same for all runs together.
@@ -196,6 +196,9 @@ std::string RunSection(const ReportRun& run, size_t index, const Columns& column
   html += "<p>Peak requested " + FormatBytes(run.peak_requested) + ", peak reserved " +
           FormatBytes(run.peak_reserved) + " (ratio " + FormatRatio(run.ratio) +
           "), on a device of " + FormatBytes(run.memory_bytes) + ".</p>";
+  for (const std::string& note : run.notes) {
+    html += "<p class=\"quiet\">" + EscapeHtml(note) + "</p>";
+  }
   return html + Timeline(run) + DriverCalls(run) + "</section>\n";
 }
 

@@ -94,6 +94,11 @@ ReportRun ReadRun(const json& run, const json& baselines) {
   to.steady_driver_time_us = Number(run, "steady_driver_time_us");
   to.ns_per_op = Number(run, "ns_per_op");
   to.checker_reports = CheckerReports(run);
+  if (const json* notes = Find(run, "notes"); notes != nullptr && notes->is_array()) {
+    for (const json& note : *notes) {
+      if (note.is_string()) to.notes.push_back(note.get<std::string>());
+    }
+  }
   ReadDriverCalls(run, to);
   ReadTimeline(run, to);
   if (const json* baseline = Find(baselines, to.name.c_str())) {

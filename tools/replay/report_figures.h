@@ -16,7 +16,7 @@ namespace weir::replay {
 struct ReportRun {
   std::string name;  // TraceName of the run's "trace"
   std::string allocator;
-  std::string device;  // "sim", or a GPU's number
+  std::string device;  // "sim", or a GPU, "cuda:0"
   int pass = 1;
   bool completed = false;
   std::string failure;  // empty if completed
@@ -24,6 +24,7 @@ struct ReportRun {
   std::optional<double> driver_calls, driver_time_us, steady_driver_time_us, ns_per_op;
   std::optional<double> checker_reports;
   std::vector<std::pair<std::string, double>> calls_by_kind;  // most frequent first
+  std::vector<std::string> notes;                             // what the replay says of the trace
   std::vector<TimelinePoint> timeline;
 
   // PyTorch's allocators on the program that the trace was recorded from.
