@@ -31,8 +31,8 @@ CUdeviceptr MapHandle(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdev
   return at;
 }
 
-// Runs `order` between two conflicting accesses on two streams, under several schedules, and returns
-// how many reports came in each.
+// Runs `order` between two conflicting accesses on two streams, under several schedules, and
+// returns how many reports came in each.
 template <typename Order>
 std::vector<size_t> ReportsWith(Order order, unsigned int flags = CU_STREAM_NON_BLOCKING) {
   std::vector<size_t> counts;
@@ -189,7 +189,8 @@ TEST_CASE("what the host learned orders work submitted later", "[simcuda][checke
         }) == kSilent);
   // A host function is no news for the host.
   CHECK(ReportsWith([](CUstream a, CUstream) {
-          REQUIRE(Cuda().cuLaunchHostFunc(a, [](void*) {}, nullptr) == CUDA_SUCCESS);
+          REQUIRE(Cuda().cuLaunchHostFunc(
+                      a, [](void*) {}, nullptr) == CUDA_SUCCESS);
           RunUntilIdle();
         }) == kFound);
 }
@@ -273,7 +274,7 @@ TEST_CASE("memory unmapped while work on it is not known to be complete is repor
   const CUdeviceptr at = MapHandle(handle, 2 * kMiB);
   const CUdeviceptr alias = MapHandle(handle, 2 * kMiB);
   LaunchWrite(NewStream(), "late", at, 64);
-  RunUntilIdle();  // it ran, but nobody asked
+  RunUntilIdle();                                               // it ran, but nobody asked
   REQUIRE(Cuda().cuMemUnmap(alias, 2 * kMiB) == CUDA_SUCCESS);  // not used through this one
   CHECK(CheckerReports().empty());
   REQUIRE(Cuda().cuMemUnmap(at, 2 * kMiB) == CUDA_SUCCESS);
@@ -353,8 +354,7 @@ TEST_CASE("nodes of a graph without a path between them are unordered", "[simcud
   }
 }
 
-TEST_CASE("a replay that touches memory given to somebody else is reported",
-          "[simcuda][checker]") {
+TEST_CASE("a replay that touches memory given to somebody else is reported", "[simcuda][checker]") {
   const Machine machine;
   const CUdeviceptr memory = NewMemory(4096);
   const CUstream a = NewStream();

@@ -355,8 +355,8 @@ TEST_CASE("after an error host functions do not run but callbacks do", "[simcuda
   int host_function = 0;
   CUresult seen = CUDA_SUCCESS;
   REQUIRE(Launch(stream, "bad", {{NewMemory() + (uint64_t{1} << 40), 16, true}}) == CUDA_SUCCESS);
-  REQUIRE(Cuda().cuLaunchHostFunc(stream, [](void* n) { ++*static_cast<int*>(n); },
-                                  &host_function) == CUDA_SUCCESS);
+  REQUIRE(Cuda().cuLaunchHostFunc(
+              stream, [](void* n) { ++*static_cast<int*>(n); }, &host_function) == CUDA_SUCCESS);
   REQUIRE(Cuda().cuStreamAddCallback(
               stream,
               [](CUstream, CUresult status, void* to) { *static_cast<CUresult*>(to) = status; },
