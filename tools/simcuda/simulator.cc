@@ -97,6 +97,7 @@ void Simulator::ResetContext(int ordinal) {
             range.kind == RangeKind::kPool);
   };
   for (const CUdeviceptr base : space_.Select(belongs)) FreeRange(base);
+  pools_.TrimAll(ordinal);
 }
 
 void Simulator::FreeRange(CUdeviceptr base) {
