@@ -1,3 +1,4 @@
+// Tests of the compact form: round trips, and files that are none.
 #include <zlib.h>
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// Tests of the reader of kineto profiles.
 #include <string>
 
 #include "tests/support/catch.h"

@@ -1,3 +1,4 @@
+// Tests of the reader of PyTorch memory snapshots and of its pickle machine.
 #include <string>
 
 #include "tests/support/catch.h"

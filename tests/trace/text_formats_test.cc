@@ -1,3 +1,4 @@
+// Tests of the line formats, of positions in errors, and of the summary.
 #include <string>
 
 #include "tests/support/catch.h"

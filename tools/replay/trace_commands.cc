@@ -2,13 +2,12 @@
 
 #include <cstdio>
 
+#include "tools/replay/replay_command.h"
 #include "tools/replay/text.h"
 #include "tools/trace/trace_io.h"
 
 namespace weir::replay {
 namespace {
-
-constexpr int kBadInput = 2;
 
 void PrintError(const absl::Status& status) {
   std::fprintf(stderr, "weir: %s\n", std::string(status.message()).c_str());
@@ -20,11 +19,11 @@ int ConvertTrace(const std::string& from, const std::string& to) {
   const absl::StatusOr<trace::Trace> read = trace::ReadTrace(from);
   if (!read.ok()) {
     PrintError(read.status());
-    return kBadInput;
+    return kExitBadInput;
   }
   if (const absl::Status written = trace::WriteCompact(*read, to); !written.ok()) {
     PrintError(written);
-    return kBadInput;
+    return kExitBadInput;
   }
   return 0;
 }
@@ -35,7 +34,7 @@ int PrintTraceInfo(const std::vector<std::string>& paths) {
     const absl::StatusOr<trace::Trace> read = trace::ReadTrace(path);
     if (!read.ok()) {
       PrintError(read.status());
-      status = kBadInput;
+      status = kExitBadInput;
       continue;
     }
     const trace::TraceSummary summary = trace::Summarize(*read);

@@ -1,3 +1,4 @@
+// The reader of the compact form: decompression, and the columns checked one after the other.
 #include <zlib.h>
 
 #include <cstring>

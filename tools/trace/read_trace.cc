@@ -1,3 +1,4 @@
+// Tells the format of a file by its content and calls the reader for it.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +26,9 @@ Reader ChooseReader(std::string_view start) {
   return nullptr;
 }
 
-std::string NameOf(const std::string& path) {
+}  // namespace
+
+std::string TraceNameOf(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   for (std::string_view ending :
        {".gz", ".pickle", ".csv", ".json", ".log", ".txt", ".weirtrace"}) {
@@ -35,8 +38,6 @@ std::string NameOf(const std::string& path) {
   }
   return name.substr(0, kMaxTextBytes);
 }
-
-}  // namespace
 
 absl::StatusOr<Trace> ReadTrace(const std::string& path) {
   absl::StatusOr<std::unique_ptr<Input>> input = Input::Open(path);
@@ -55,7 +56,7 @@ absl::StatusOr<Trace> ReadTrace(const std::string& path) {
   if (trace->events.empty()) {
     return (*input)->ErrorHere("no allocation events in it; was memory history recorded?");
   }
-  trace->name = NameOf(path);
+  trace->name = TraceNameOf(path);
   return trace;
 }
 

@@ -14,6 +14,9 @@ namespace weir::trace {
 // place, what is wrong. Any file may be given: nothing in it is trusted, executed or followed.
 absl::StatusOr<Trace> ReadTrace(const std::string& path);
 
+// A trace's name: the file's without folder and the endings of known formats.
+std::string TraceNameOf(const std::string& path);
+
 // Writes the compact form. The file appears whole or not at all.
 absl::Status WriteCompact(const Trace& trace, const std::string& path);
 

@@ -1,3 +1,4 @@
+// The writer of the compact form.
 #include <unistd.h>
 #include <zlib.h>
 

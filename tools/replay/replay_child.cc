@@ -1,0 +1,67 @@
+#include "tools/replay/replay_child.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tools/replay/progress.h"
+#include "tools/replay/replay_options.h"
+#include "tools/replay/replayer.h"
+#include "tools/replay/text.h"
+#include "tools/trace/trace_io.h"
+
+namespace weir::replay {
+namespace {
+
+using nlohmann::json;
+
+// Weir learns its device from WEIR_CONF when it is first called. The user's keys come last.
+void SetConfiguration(const ReplayOptions& options, int devices) {
+  std::string conf = "device:cuda";
+  if (options.simulated) {
+    conf = absl::StrCat("device:sim,sim_memory:", ExactBytes(options.memory_bytes),
+                        ",sim_devices:", devices);
+  }
+  if (const char* given = std::getenv("WEIR_CONF"); given != nullptr && *given != '\0') {
+    absl::StrAppend(&conf, ",", given);
+  }
+  setenv("WEIR_CONF", conf.c_str(), /*overwrite=*/1);
+}
+
+int WriteResult(const json& result, int fd) {
+  // Texts may come from a file: what is no UTF-8 is replaced.
+  const std::string text = result.dump(-1, ' ', false, json::error_handler_t::replace);
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno != EINTR) return 1;
+    if (wrote > 0) done += static_cast<size_t>(wrote);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int RunReplayChild(const std::string& options_text, const std::string& trace_path, int result_fd,
+                   int progress_fd) {
+  const json parsed = json::parse(options_text, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) return 1;
+  const auto options = parsed.get<ReplayOptions>();
+  void* page = mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED, progress_fd, 0);
+  Progress* progress = page == MAP_FAILED ? nullptr : static_cast<Progress*>(page);
+
+  const absl::StatusOr<trace::Trace> trace = trace::ReadTrace(trace_path);
+  if (!trace.ok()) {
+    return WriteResult({{"input_error", std::string(trace.status().message())}}, result_fd);
+  }
+  // Lives until the process ends: queued work of the simulated device refers to it.
+  auto* replayer = new Replayer(options, *trace, progress);
+  SetConfiguration(options, replayer->devices());
+  return WriteResult({{"runs", replayer->Run()}}, result_fd);
+}
+
+}  // namespace weir::replay
