@@ -27,11 +27,13 @@ CUresult TimelineState::RunNow(const Operation& operation, int device,
                                const std::shared_ptr<OperationRecord>& record) {
   running_spans_.clear();
   running_first_.clear();
-  for (const Access& access : operation.accesses) {
+  for (size_t i = 0; i < operation.accesses.size(); ++i) {
+    const Access& access = operation.accesses[i];
     running_first_.push_back(running_spans_.size());
     if (access.bytes == 0) continue;
+    const int view = operation.access_devices.empty() ? device : operation.access_devices[i];
     const CUresult result =
-        translator_->Translate(device, access.address, access.bytes, access.write, &running_spans_);
+        translator_->Translate(view, access.address, access.bytes, access.write, &running_spans_);
     if (result != CUDA_SUCCESS) {
       Break(device, result,
             absl::StrCat("page fault: '", record->label, "' (stream ", record->stream_id, ") ",
