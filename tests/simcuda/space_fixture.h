@@ -10,24 +10,25 @@ namespace weir::sim {
 // name, version
 #define WEIR_SPACE_TEST_FUNCTIONS(F)                                                               \
   F(cuDriverGetVersion, 2020)                                                                      \
-  F(cuGetErrorName, 6000) F(cuGetErrorString, 6000) F(cuDeviceGet, 2000) F(                        \
-      cuDeviceGetCount, 2000) F(cuDeviceGetName, 2000) F(cuDeviceGetUuid, 11040)                   \
-      F(cuDeviceGetPCIBusId, 4010) F(cuDeviceTotalMem, 3020) F(cuDeviceCanAccessPeer, 4000) F(     \
-          cuDevicePrimaryCtxRelease, 11000) F(cuDevicePrimaryCtxGetState, 7000)                    \
-          F(cuDevicePrimaryCtxReset, 11000) F(cuDevicePrimaryCtxSetFlags, 11000) F(                \
-              cuCtxGetCurrent, 4000) F(cuCtxPushCurrent, 4000) F(cuCtxPopCurrent, 4000)            \
-              F(cuCtxGetDevice, 2000) F(cuCtxCreate, 3020) F(cuCtxEnablePeerAccess, 4000) F(       \
-                  cuCtxDisablePeerAccess, 4000) F(cuMemAddressFree, 10020)                         \
-                  F(cuMemGetAccess, 10020) F(cuMemGetAllocationGranularity, 10020) F(              \
-                      cuMemGetAllocationPropertiesFromHandle, 10020)                               \
-                      F(cuMemRetainAllocationHandle, 11000) F(cuMemExportToShareableHandle, 10020) \
-                          F(cuMemImportFromShareableHandle, 10020) F(cuMemAllocPitch, 3020) F(     \
-                              cuMemAllocManaged, 6000) F(cuMemGetAddressRange, 3020)               \
-                              F(cuPointerGetAttribute, 4000) F(cuPointerGetAttributes, 7000) F(    \
-                                  cuPointerSetAttribute, 6000) F(cuIpcGetMemHandle, 4010)          \
-                                  F(cuMemAllocHost, 3020) F(cuMemHostRegister, 6050) F(            \
-                                      cuMemHostUnregister, 4000) F(cuMemHostGetDevicePointer,      \
-                                                                   3020)                           \
+  F(cuGetErrorName, 6000)                                                                          \
+  F(cuGetErrorString, 6000)                                                                        \
+  F(cuDeviceGet, 2000) F(cuDeviceGetCount, 2000) F(cuDeviceGetName, 2000) F(                       \
+      cuDeviceGetUuid, 11040) F(cuDeviceGetPCIBusId, 4010) F(cuDeviceTotalMem, 3020)               \
+      F(cuDeviceCanAccessPeer, 4000) F(cuDevicePrimaryCtxRelease, 11000) F(                        \
+          cuDevicePrimaryCtxGetState, 7000) F(cuDevicePrimaryCtxReset,                             \
+                                              11000) F(cuDevicePrimaryCtxSetFlags, 11000)          \
+          F(cuCtxGetCurrent, 4000) F(cuCtxPushCurrent, 4000) F(cuCtxPopCurrent, 4000) F(           \
+              cuCtxGetDevice, 2000) F(cuCtxCreate, 3020) F(cuCtxEnablePeerAccess, 4000)            \
+              F(cuCtxDisablePeerAccess, 4000) F(cuMemAddressFree, 10020) F(                        \
+                  cuMemGetAccess, 10020) F(cuMemGetAllocationGranularity, 10020)                   \
+                  F(cuMemGetAllocationPropertiesFromHandle, 10020) F(                              \
+                      cuMemRetainAllocationHandle, 11000) F(cuMemExportToShareableHandle, 10020)   \
+                      F(cuMemImportFromShareableHandle, 10020) F(cuMemAllocPitch, 3020)            \
+                          F(cuMemAllocManaged, 6000) F(cuMemGetAddressRange, 3020) F(              \
+                              cuPointerGetAttribute, 4000) F(cuPointerGetAttributes, 7000)         \
+                              F(cuPointerSetAttribute, 6000) F(cuIpcGetMemHandle, 4010) F(         \
+                                  cuMemAllocHost, 3020) F(cuMemHostRegister, 6050)                 \
+                                  F(cuMemHostUnregister, 4000) F(cuMemHostGetDevicePointer, 3020)  \
                                       F(cuMemHostGetFlags, 2030) F(cuMemAllocFromPoolAsync, 11020) \
                                           F(cuMemPoolCreate, 11020) F(cuMemPoolDestroy, 11020)     \
                                               F(cuMemPoolTrimTo, 11020)                            \
@@ -94,6 +95,19 @@ inline void FillNow(CUdeviceptr at, uint8_t value, uint64_t bytes) {
 inline CUresult TryWrite(CUdeviceptr at, uint64_t bytes = 1) {
   const CUresult result = Gpu().cuMemsetD8(at, 1, bytes);
   return result != CUDA_SUCCESS ? result : Gpu().cuCtxSynchronize();
+}
+
+inline CUdeviceptr NewAsync(uint64_t bytes, CUstream stream) {
+  CUdeviceptr memory = 0;
+  REQUIRE(Gpu().cuMemAllocAsync(&memory, bytes, stream) == CUDA_SUCCESS);
+  return memory;
+}
+
+template <typename T>
+T PointerAttribute(CUpointer_attribute attribute, CUdeviceptr address) {
+  T value{};
+  REQUIRE(Gpu().cuPointerGetAttribute(&value, attribute, address) == CUDA_SUCCESS);
+  return value;
 }
 
 inline uint64_t FreeBytes() {
