@@ -24,7 +24,8 @@ struct CopyRequest {
   uint64_t bytes;
   CUstream stream;
   Waiting waiting;
-  int to_device = -1;  // whose view; -1: the stream's
+  bool peer = false;  // each side is seen by its own device, given here
+  int to_device = -1;
   int from_device = -1;
 };
 
@@ -85,7 +86,7 @@ Operation MakeCopy(const CopyRequest& request, const Stream& stream, bool to_own
   copy.label = time.Label(request.entry);
   const auto add = [&](CUdeviceptr address, bool write, int view) {
     copy.accesses.push_back({address, request.bytes, write});
-    copy.access_devices.push_back(view < 0 ? stream.device : view);
+    if (request.peer) copy.access_devices.push_back(view);
   };
   if (from_owned) add(request.from, false, request.from_device);
   if (to_owned) add(request.to, true, request.to_device);
@@ -150,6 +151,7 @@ CUresult CopyOnDevice(const CopyRequest& request) {
 }
 
 CUresult CopyPeer(CopyRequest request, CUcontext to, CUcontext from) {
+  request.peer = true;
   request.to_device = Simulator::Get().DeviceOf(to);
   request.from_device = Simulator::Get().DeviceOf(from);
   if (request.to_device < 0 || request.from_device < 0) return CUDA_ERROR_INVALID_CONTEXT;

@@ -87,12 +87,12 @@ CUresult GraphLaunch::Run(Random* random, RunNode run) const {
       clocks[i].Merge(*clocks[dependency]);
       clocks[i].Raise(lane(dependency), position(dependency));
     }
-    auto node_record = std::make_shared<OperationRecord>(
+    const auto node_record = std::make_shared<OperationRecord>(
         OperationRecord{absl::StrCat(node.operation.label, " in ", record->label),
                         record->stream_id, lane(i), position(i), clocks[i].Share()});
-    if (const CUresult result = run(node, std::move(node_record)); result != CUDA_SUCCESS) {
-      return result;
-    }
+    const CUresult result = run(node, node_record);
+    node_record->clock = nullptr;  // as for operations of streams
+    if (result != CUDA_SUCCESS) return result;
     for (const uint32_t successor : exec->successors[i]) {
       if (--missing[successor] == 0) ready.push_back(successor);
     }

@@ -62,7 +62,8 @@ struct GraphLaunch {
   std::shared_ptr<OperationRecord> record;  // of the launch operation
 
   // Runs one node; may drop the lock.
-  using RunNode = absl::FunctionRef<CUresult(const GraphNode&, std::shared_ptr<OperationRecord>)>;
+  using RunNode =
+      absl::FunctionRef<CUresult(const GraphNode&, const std::shared_ptr<OperationRecord>&)>;
   // Runs all nodes; ends at the first error.
   CUresult Run(Random* random, RunNode run) const;
 };

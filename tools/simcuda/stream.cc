@@ -4,14 +4,15 @@
 
 namespace weir::sim {
 
-void Mark::MergeInto(SharedClock* target) const {
+bool Mark::MergeInto(SharedClock* target) const {
   bool covered = true;
   for (const Point& point : points) {
     covered = covered && target->Covers(point.stream->lane, point.position);
   }
-  if (covered) return;  // and then the clock is covered too, see clock.h
+  if (covered) return false;  // and then the clock is covered too, see clock.h
   target->Merge(*clock);
   for (const Point& point : points) target->Raise(point.stream->lane, point.position);
+  return true;
 }
 
 std::string Stream::Name() const {

@@ -52,8 +52,8 @@ struct Mark {
     }
     return true;
   }
-  // Makes the owner of the clock ordered after this moment.
-  void MergeInto(SharedClock* clock) const;
+  // Makes the owner of the clock ordered after this moment; false if it was so already.
+  bool MergeInto(SharedClock* target) const;
 };
 
 struct QueuedOperation {

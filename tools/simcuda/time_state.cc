@@ -81,6 +81,7 @@ CUstream TimelineState::CreateStream(int device, StreamKind kind, int priority) 
 void TimelineState::DestroyStream(const std::shared_ptr<Stream>& stream) {
   streams_.Remove(stream->handle);
   stream->destroyed = true;
+  stream->held = false;  // nobody could release it any more
   executor_->Wake();
   ForgetEndedStreams(devices_[static_cast<size_t>(stream->device)]);
 }
@@ -185,8 +186,7 @@ Mark TimelineState::DeviceMark(int device) {
 }
 
 void TimelineState::HostLearns(const Mark& mark) {
-  mark.MergeInto(&host_clock_);
-  ++host_version_;
+  if (mark.MergeInto(&host_clock_)) ++host_version_;
 }
 
 CUresult TimelineState::Wait(const Mark& mark, int device) {
@@ -210,16 +210,16 @@ CUresult TimelineState::Query(const Mark& mark, int device) {
 }
 
 void TimelineState::AddContextWait(int device, const Mark& mark) {
+  SharedClock covered;
+  covered.Merge(*host_clock_);
+  mark.MergeInto(&covered);
   std::vector<Mark>& waits = devices_[static_cast<size_t>(device)].context_waits;
-  waits.erase(std::remove_if(waits.begin(), waits.end(),
-                             [this](const Mark& old) {
-                               return std::all_of(old.points.begin(), old.points.end(),
-                                                  [this](const Point& point) {
-                                                    return host_clock_.Covers(point.stream->lane,
-                                                                              point.position);
-                                                  });
-                             }),
-              waits.end());
+  const auto implied = [&covered](const Mark& old) {
+    return std::all_of(old.points.begin(), old.points.end(), [&covered](const Point& point) {
+      return covered.Covers(point.stream->lane, point.position);
+    });
+  };
+  waits.erase(std::remove_if(waits.begin(), waits.end(), implied), waits.end());
   waits.push_back(mark);
 }
 
