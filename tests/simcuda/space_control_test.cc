@@ -3,7 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <map>
+#include <thread>
+
 #include "tests/simcuda/space_fixture.h"
+#include "tools/simcuda/libcuda_face.h"
 
 namespace weir::sim {
 namespace {
@@ -270,6 +274,54 @@ TEST_CASE("libcuda.so.1 is the same simulated device", "[face]") {
   CHECK(TryWrite(memory, 4096) == CUDA_SUCCESS);
   CHECK(reserve(&memory, kGranule, 0, 0, 1) == CUDA_ERROR_INVALID_VALUE);  // the fifth argument
   dlclose(library);
+  simcuda_refuse(0);
+}
+
+TEST_CASE("before a real driver libcuda.so.1 refuses to start", "[face]") {
+  Reset();
+  simcuda_refuse(1);
+  CHECK(Gpu().cuInit(0) == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+  CUdeviceptr memory = 0;
+  CHECK(Gpu().cuMemAlloc(&memory, 512) == CUDA_ERROR_NOT_INITIALIZED);
+  simcuda_refuse(0);
+  CHECK(Gpu().cuInit(0) == CUDA_SUCCESS);
+}
+
+TEST_CASE("threads may call at the same time", "[control]") {
+  Machine machine;
+  ResetCallCounts();
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 200;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    // No assertions in here: Catch2 is not made for them.
+    threads.emplace_back([] {
+      CUcontext context = nullptr;
+      Gpu().cuDevicePrimaryCtxRetain(&context, 0);
+      Gpu().cuCtxSetCurrent(context);
+      CUstream stream = nullptr;
+      Gpu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      const CUmemAllocationProp prop = DeviceMemory();
+      for (int i = 0; i < kRounds; ++i) {
+        CUdeviceptr base = 0;
+        CUmemGenericAllocationHandle handle = 0;
+        Gpu().cuMemAddressReserve(&base, kGranule, 0, 0, 0);
+        Gpu().cuMemCreate(&handle, kGranule, &prop, 0);
+        Gpu().cuMemMap(base, kGranule, 0, handle, 0);
+        Allow(base, kGranule);
+        Gpu().cuMemsetD8Async(base, 1, 64, stream);
+        Gpu().cuStreamSynchronize(stream);
+        Gpu().cuMemUnmap(base, kGranule);
+        Gpu().cuMemRelease(handle);
+        Gpu().cuMemAddressFree(base, kGranule);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(CallCount("cuMemUnmap") == kThreads * kRounds);
+  CHECK(UsedBytes(0) == 0);
+  CHECK(CheckerReports().empty());
+  CHECK(Gpu().cuCtxSynchronize() == CUDA_SUCCESS);
 }
 
 TEST_CASE("a peer keeps the pages it holds, and sees what the device writes there", "[peer]") {

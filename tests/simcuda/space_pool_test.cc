@@ -175,4 +175,16 @@ TEST_CASE("a device without memory pools refuses them", "[pool]") {
   CHECK(Gpu().cuMemAllocAsync(&memory, 4096, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
 }
 
+TEST_CASE("a device's pool is found by location too, pinned device memory only", "[pool]") {
+  Machine machine;
+  const auto find = Resolve<PFN_cuMemGetDefaultMemPool_v13000>("cuMemGetDefaultMemPool", 13000);
+  CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  REQUIRE(find(&pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_SUCCESS);
+  CHECK(pool == DefaultPool());
+  CHECK(find(&pool, &location, CU_MEM_ALLOCATION_TYPE_MANAGED) == CUDA_ERROR_NOT_SUPPORTED);
+  location.type = CU_MEM_LOCATION_TYPE_HOST;
+  CHECK(find(&pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 }  // namespace weir::sim

@@ -1,5 +1,5 @@
 // Entry points: primary contexts and each thread's stack of current contexts. Other contexts do not
-// exist: cuCtxCreate answers NOT_SUPPORTED.
+// exist (unsupported_entries.cc).
 #include "tools/simcuda/entry.h"
 #include "tools/simcuda/simulator.h"
 
@@ -70,8 +70,6 @@ CUresult SimDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
   sim.device(device).context_flags = flags;
   return CUDA_SUCCESS;
 }
-
-CUresult SimCtxCreate(CUcontext*, unsigned int, CUdevice) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 CUresult SimCtxGetCurrent(CUcontext* context) {
   const Simulator& sim = Simulator::Get();

@@ -51,7 +51,7 @@ __attribute__((constructor)) void Attach() {
 
   const char* force = std::getenv("WEIR_SIMCUDA_FORCE");
   const bool forced = force != nullptr && std::strcmp(force, "1") == 0;
-  if (!forced && HasRealDriver()) simcuda_refuse();
+  if (!forced && HasRealDriver()) simcuda_refuse(1);
 }
 
 }  // namespace

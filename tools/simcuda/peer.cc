@@ -44,6 +44,7 @@ struct Peer::Impl {
   PeerHold how;
   std::vector<std::shared_ptr<Store>> stores;
   std::vector<PhysicalSpan> spans;
+  uint64_t generation = 0;  // of the simulator whose pages these are
   bool reported = false;
 
   // Calls visit(host, bytes, position) for the pieces of [offset, offset + bytes), clipped to what
@@ -68,9 +69,10 @@ struct Peer::Impl {
 };
 
 Peer::Peer(CUdeviceptr address, uint64_t bytes, PeerHold how)
-    : impl_(new Impl{address, bytes, how, {}, {}}) {
+    : impl_(new Impl{address, bytes, how, {}, {}, 0, false}) {
   Simulator& sim = Simulator::Get();
   const std::lock_guard<std::mutex> hold(sim.lock());
+  impl_->generation = sim.generation();
   sim.space().AppendSpans(address, bytes, &impl_->spans);
   sim.space().ForEachIn(address, bytes,
                         [this](const Range& range) { impl_->stores.push_back(range.store); });
@@ -99,6 +101,7 @@ void Peer::Read(uint64_t offset, void* to, uint64_t bytes) const {
 bool Peer::StillMapped() const {
   Simulator& sim = Simulator::Get();
   const std::lock_guard<std::mutex> hold(sim.lock());
+  if (impl_->generation != sim.generation()) return false;  // Reset took the addresses
   std::vector<PhysicalSpan> now;
   sim.space().AppendSpans(impl_->address, impl_->bytes, &now);
   const bool mapped = SamePages(now, impl_->spans);

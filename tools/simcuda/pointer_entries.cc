@@ -1,4 +1,4 @@
-// Entry points: what is known about a pointer. Legacy IPC is not supported by the simulated device.
+// Entry points: what is known about a pointer.
 #include <cstring>
 
 #include "tools/simcuda/entry.h"
@@ -173,13 +173,5 @@ CUresult SimPointerSetAttribute(const void* value, CUpointer_attribute attribute
   range->sync_memops = on != 0;
   return CUDA_SUCCESS;
 }
-
-CUresult SimIpcGetMemHandle(CUipcMemHandle*, CUdeviceptr) { return CUDA_ERROR_NOT_SUPPORTED; }
-
-CUresult SimIpcOpenMemHandle(CUdeviceptr*, CUipcMemHandle, unsigned int) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult SimIpcCloseMemHandle(CUdeviceptr) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 }  // namespace weir::sim

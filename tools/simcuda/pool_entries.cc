@@ -89,6 +89,14 @@ CUresult GivePool(CUmemoryPool* handle, CUdevice device, bool get_default) {
   return CUDA_SUCCESS;
 }
 
+// The forms of CUDA 13, by location and type: pools of pinned device memory only.
+CUresult CheckPoolKind(const CUmemLocation* location, CUmemAllocationType type) {
+  if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool device_memory =
+      type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+  return device_memory ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace
 
 CUresult SimMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
@@ -256,6 +264,22 @@ CUresult SimDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
   if (pool == nullptr || pool->device != device) return CUDA_ERROR_INVALID_VALUE;
   sim.pools().set_current_pool(device, pool);
   return CUDA_SUCCESS;
+}
+
+CUresult SimMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                                 CUmemAllocationType type) {
+  const CUresult kind = CheckPoolKind(location, type);
+  return kind == CUDA_SUCCESS ? GivePool(pool, location->id, true) : kind;
+}
+
+CUresult SimMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  const CUresult kind = CheckPoolKind(location, type);
+  return kind == CUDA_SUCCESS ? GivePool(pool, location->id, false) : kind;
+}
+
+CUresult SimMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  const CUresult kind = CheckPoolKind(location, type);
+  return kind == CUDA_SUCCESS ? SimDeviceSetMemPool(location->id, pool) : kind;
 }
 
 }  // namespace weir::sim

@@ -102,4 +102,4 @@ extern "C" void* simcuda_find_entry(const char* name, int version, int per_threa
   return found == nullptr ? nullptr : found->function;
 }
 
-extern "C" void simcuda_refuse(void) { weir::sim::Simulator::refused = true; }
+extern "C" void simcuda_refuse(int refuse) { weir::sim::Simulator::refused = refuse != 0; }

@@ -53,6 +53,7 @@ class Simulator {
   void Reset(const Config& config);
 
   const Config& config() const { return config_; }
+  uint64_t generation() const { return generation_; }  // counts Resets
   // False until a driver call needed the simulator: until then simcuda_configure may change it.
   bool used = false;
   bool initialized = false;    // cuInit
