@@ -60,6 +60,21 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
   return heap;
 }
 
+DeviceHeap::~DeviceHeap() {
+  MutexLock lock(heap_mu_);
+  PointerIndex& index = PointerIndex::Get();
+  for (const auto& stream : streams_) {
+    for (const Arena* arena : {&stream->small, &stream->large}) {
+      arena->ForEachBlock([&](const Block& b) {
+        if (index.Find(b.begin) == &b) index.ClearBlock(b.begin);
+      });
+    }
+  }
+  for (const Handle* h : handles_.all()) {
+    if (h->at != 0 && h->id != 0) index.SetHandle(nullptr, h->at, h->bytes);
+  }
+}
+
 // ---- Streams ------------------------------------------------------------------------------------
 
 StreamHeap* DeviceHeap::FindStream(Stream stream) {

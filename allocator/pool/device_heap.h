@@ -42,7 +42,8 @@ class DeviceHeap {
   // Reserves address space if the device can map memory. Null with an error if the driver fails.
   static std::unique_ptr<DeviceHeap> Create(std::unique_ptr<DeviceDriver> driver,
                                             const HeapOptions& options, HeapError* error);
-  ~DeviceHeap() = default;  // makes no driver call: memory is given back by EmptyCache or at exit
+  // Makes no driver call: memory is given back by EmptyCache, or by the driver at exit.
+  ~DeviceHeap();
   DeviceHeap(const DeviceHeap&) = delete;
   DeviceHeap& operator=(const DeviceHeap&) = delete;
 

@@ -1,0 +1,79 @@
+// A DeviceHeap on a freshly started simulated device, with what a test does to its memory.
+#ifndef WEIR_TESTS_POOL_HEAP_FIXTURE_H_
+#define WEIR_TESTS_POOL_HEAP_FIXTURE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocator/pool/device_heap.h"
+#include "tests/driver/sim_device.h"
+#include "tests/support/catch.h"
+#include "tools/simcuda/simcuda.h"
+
+namespace weir::test {
+
+class HeapFixture {
+ public:
+  explicit HeapFixture(const sim::Config& config = {}, const HeapOptions& options = {})
+      : device_(config) {
+    HeapError error;
+    heap_ = DeviceHeap::Create(device_.Create(0, options.vmm), options, &error);
+    INFO(error.text);
+    REQUIRE(heap_ != nullptr);
+    context_ = device_.PrimaryContext(0);
+    REQUIRE(device_.entries().CtxPushCurrent(context_) == CUDA_SUCCESS);
+  }
+
+  DeviceHeap& heap() { return *heap_; }
+  const SimDevice& device() const { return device_; }
+  CUstream NewStream() const { return device_.NewStream(0); }
+
+  uint64_t Allocate(uint64_t bytes, Stream stream = nullptr) {
+    HeapError error;
+    const uint64_t at = heap_->Allocate(bytes, kBlockAlignment, stream, &error);
+    INFO(error.text);
+    REQUIRE(at != 0);
+    return at;
+  }
+  void Free(uint64_t at) { REQUIRE(heap_->Free(at).ok()); }
+  void FreeAsync(uint64_t at, Stream stream = nullptr) {
+    REQUIRE(heap_->FreeAsync(at, stream).ok());
+  }
+
+  // Queued work of the program.
+  void Write(Stream stream, uint64_t at, uint64_t bytes, const std::string& label = "write") {
+    REQUIRE(sim::Launch(stream, label, {{at, bytes, true}}) == CUDA_SUCCESS);
+  }
+  void Read(Stream stream, uint64_t at, uint64_t bytes, const std::string& label = "read") {
+    REQUIRE(sim::Launch(stream, label, {{at, bytes, false}}) == CUDA_SUCCESS);
+  }
+
+  weir_stats_t Stats() {
+    weir_stats_t stats;
+    heap_->GetStats(&stats);
+    return stats;
+  }
+  void RequireValid() {
+    const std::string broken = heap_->Verify();
+    INFO(broken);
+    REQUIRE(broken.empty());
+  }
+  void RequireNoRaces() {
+    sim::RunUntilIdle();
+    for (const sim::Report& report : sim::CheckerReports()) {
+      INFO(report.text);
+      REQUIRE(sim::CheckerReports().empty());
+    }
+  }
+
+ private:
+  SimDevice device_;
+  CUcontext context_ = nullptr;
+  std::unique_ptr<DeviceHeap> heap_;
+};
+
+}  // namespace weir::test
+
+#endif  // WEIR_TESTS_POOL_HEAP_FIXTURE_H_

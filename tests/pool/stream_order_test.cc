@@ -1,0 +1,156 @@
+// When memory may be used again: the rules of stream order, proved by the happens-before checker.
+#include "tests/pool/heap_fixture.h"
+
+namespace weir {
+
+using test::HeapFixture;
+
+TEST_CASE("memory freed on its stream is reused there at once, in stream order", "[order]") {
+  HeapFixture f;
+  const CUstream s = f.NewStream();
+  sim::HoldStream(0, s);  // the device is far behind
+  for (uint64_t bytes : {uint64_t{2000}, 4 * kMiB}) {
+    const uint64_t a = f.Allocate(bytes, s);
+    f.Write(s, a, bytes);
+    f.FreeAsync(a, s);
+    REQUIRE(f.Allocate(bytes, s) == a);
+    f.Write(s, a, bytes);
+  }
+  sim::ReleaseStream(0, s);
+  f.RequireNoRaces();
+}
+
+TEST_CASE("memory freed on another stream is not reused before that stream has got there",
+          "[order]") {
+  HeapFixture f;
+  const CUstream owner = f.NewStream(), other = f.NewStream();
+  for (uint64_t bytes : {uint64_t{2000}, 4 * kMiB}) {
+    const uint64_t a = f.Allocate(bytes, owner);
+    sim::HoldStream(0, other);
+    f.Write(other, a, bytes);
+    f.FreeAsync(a, other);
+    for (int i = 0; i < 100; ++i) REQUIRE(f.Allocate(bytes, owner) != a);
+    sim::ReleaseStream(0, other);
+    sim::RunUntilIdle();
+    bool reused = false;
+    for (int i = 0; i < 300 && !reused; ++i) {
+      const uint64_t b = f.Allocate(bytes, owner);
+      f.Write(owner, b, bytes);
+      reused = b == a;
+    }
+    REQUIRE(reused);
+  }
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
+TEST_CASE("a recorded use delays reuse until the use stream has got there", "[order]") {
+  HeapFixture f;
+  const CUstream owner = f.NewStream(), user = f.NewStream();
+  const uint64_t a = f.Allocate(4 * kMiB, owner);
+  sim::HoldStream(0, user);
+  f.Read(user, a, 4 * kMiB);
+  REQUIRE(f.heap().RecordUse(a, user).ok());
+  REQUIRE(f.heap().RecordUse(a, user).ok());  // twice is once
+  f.FreeAsync(a, owner);
+  const uint64_t b = f.Allocate(4 * kMiB, owner);
+  REQUIRE(b != a);
+  f.Write(owner, b, 4 * kMiB);
+  sim::ReleaseStream(0, user);
+  sim::RunUntilIdle();
+  const uint64_t c = f.Allocate(4 * kMiB, owner);
+  REQUIRE(c == a);
+  f.Write(owner, c, 4 * kMiB);
+  f.RequireNoRaces();
+}
+
+TEST_CASE("weir_free waits for every stream, also those Weir has never seen", "[order]") {
+  HeapFixture f;
+  const CUstream unseen = f.NewStream();
+  const uint64_t a = f.Allocate(4 * kMiB, kAnyStream);
+  sim::HoldStream(0, unseen);
+  f.Write(unseen, a, 4 * kMiB);
+  f.Free(a);
+  const uint64_t b = f.Allocate(4 * kMiB, kAnyStream);
+  REQUIRE(b != a);
+  f.Write(nullptr, b, 4 * kMiB);
+  sim::ReleaseStream(0, unseen);
+  sim::RunUntilIdle();
+  const uint64_t c = f.Allocate(4 * kMiB, kAnyStream);
+  REQUIRE(c == a);
+  f.Write(f.NewStream(), c, 4 * kMiB);
+  f.RequireNoRaces();
+}
+
+TEST_CASE("context markers are batched: many frees, one event", "[order]") {
+  HeapFixture f;
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 200; ++i) blocks.push_back(f.Allocate(600, kAnyStream));
+  sim::ResetCallCounts();
+  for (uint64_t at : blocks) f.Free(at);
+  for (int i = 0; i < 200; ++i) f.Allocate(600, kAnyStream);
+  REQUIRE(sim::CallCount("cuCtxRecordEvent") <= 2);
+  REQUIRE(sim::CallCount("cuCtxRecordEvent") >= 1);
+}
+
+TEST_CASE("idle memory of one stream serves another only when its work is complete", "[order]") {
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  HeapFixture f(config);
+  const CUstream first = f.NewStream(), second = f.NewStream();
+  const uint64_t a = f.Allocate(40 * kMiB, first);
+  f.Write(first, a, 40 * kMiB);
+  f.FreeAsync(a, first);
+  // Not enough is left, so the second stream gets the first one's pages: after waiting for them.
+  const uint64_t b = f.Allocate(40 * kMiB, second);
+  f.Write(second, b, 40 * kMiB);
+  REQUIRE(f.Stats().remapped_bytes > 0);
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
+TEST_CASE("a program that does not tell of a use is caught by the checker", "[order]") {
+  HeapFixture f;
+  const CUstream owner = f.NewStream(), user = f.NewStream();
+  const uint64_t a = f.Allocate(4 * kMiB, owner);
+  sim::HoldStream(0, user);
+  f.Read(user, a, 4 * kMiB, "forgotten read");
+  f.FreeAsync(a, owner);  // no RecordUse: reuse without a marker
+  REQUIRE(f.Allocate(4 * kMiB, owner) == a);
+  f.Write(owner, a, 4 * kMiB, "next owner's write");
+  sim::ReleaseStream(0, user);
+  sim::RunUntilIdle();
+  REQUIRE(sim::CheckerReports().size() == 1);
+  const std::string text = sim::CheckerReports()[0].text;
+  REQUIRE(text.find("forgotten read") != std::string::npos);
+  REQUIRE(text.find("next owner's write") != std::string::npos);
+}
+
+TEST_CASE("the memory of a destroyed stream is proved complete through the context", "[order]") {
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  HeapFixture f(config);
+  const CUstream dying = f.NewStream(), other = f.NewStream();
+  const uint64_t a = f.Allocate(40 * kMiB, dying);
+  f.Write(dying, a, 40 * kMiB);
+  f.FreeAsync(a, dying);
+  REQUIRE(f.heap().StreamDestroyed(dying).ok());
+  f.device().DestroyStream(dying);
+  const uint64_t b = f.Allocate(40 * kMiB, other);
+  f.Write(other, b, 40 * kMiB);
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
+TEST_CASE("a miss does not disturb a stream capture", "[order][capture]") {
+  HeapFixture f;
+  const CUstream s = f.NewStream(), other = f.NewStream();
+  f.FreeAsync(f.Allocate(4 * kMiB, other), s);
+  f.device().BeginCapture(s);
+  const uint64_t a = f.Allocate(16 * kMiB, other);
+  f.FreeAsync(a, s);
+  f.Allocate(17 * kMiB, s);
+  REQUIRE(f.device().CaptureSurvives(s));
+}
+
+}  // namespace weir
