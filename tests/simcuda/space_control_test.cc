@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/simcuda/space_fixture.h"
@@ -191,6 +192,16 @@ TEST_CASE("the configuration can be set until the simulator is used", "[control]
   CHECK(simcuda_configure(3, 0) != 0);
   CHECK(CurrentConfig().devices == 2);
   Reset();
+}
+
+TEST_CASE("memory that the system cannot give is refused, and the machine stays", "[control]") {
+  Reset();
+  CHECK(simcuda_configure(1, uint64_t{1} << 60) != 0);
+  Config config;
+  config.memory_bytes = uint64_t{1} << 60;
+  CHECK_THROWS_AS(Reset(config), std::runtime_error);
+  Machine machine;
+  CHECK(TryWrite(NewMemory()) == CUDA_SUCCESS);
 }
 
 TEST_CASE("cuGetProcAddress picks the newest ABI up to the version", "[proc]") {

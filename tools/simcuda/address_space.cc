@@ -197,6 +197,7 @@ CUresult AddressSpace::Translate(int device, CUdeviceptr address, uint64_t bytes
     Range& range = *it->second;
     const uint64_t taken = std::min<uint64_t>(bytes, range.base + range.bytes - address);
     if (!Allows(range, device, address, taken, write)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    range.store->Touch();
     range.store->AppendSpans(address - range.base, taken, spans);
     address += taken;
     bytes -= taken;

@@ -77,4 +77,10 @@ extern "C" int simcuda_configure(int devices, uint64_t memory_bytes) {
   }
 }
 
-extern "C" uint64_t simcuda_virtual_time_ns(void) { return weir::sim::VirtualTimeNs(); }
+extern "C" uint64_t simcuda_virtual_time_ns(void) {
+  try {
+    return weir::sim::VirtualTimeNs();
+  } catch (const std::exception&) {  // nothing has run
+    return 0;
+  }
+}

@@ -74,8 +74,10 @@ Peer::Peer(CUdeviceptr address, uint64_t bytes, PeerHold how)
   const std::lock_guard<std::mutex> hold(sim.lock());
   impl_->generation = sim.generation();
   sim.space().AppendSpans(address, bytes, &impl_->spans);
-  sim.space().ForEachIn(address, bytes,
-                        [this](const Range& range) { impl_->stores.push_back(range.store); });
+  sim.space().ForEachIn(address, bytes, [this](const Range& range) {
+    range.store->Touch();
+    impl_->stores.push_back(range.store);
+  });
 }
 
 Peer::~Peer() {

@@ -144,13 +144,12 @@ Store::~Store() {
   timeline_->OnStoreReleased(id_);
 }
 
-void Store::MarkTouched() {
+void Store::Touch() {
   touched_ = true;
   if (parent_ != nullptr) parent_->touched_ = true;
 }
 
-void Store::AppendSpans(uint64_t offset, uint64_t bytes, std::vector<PhysicalSpan>* spans) {
-  MarkTouched();
+void Store::AppendSpans(uint64_t offset, uint64_t bytes, std::vector<PhysicalSpan>* spans) const {
   uint64_t at = 0;  // where the run begins in the store
   for (const Run& run : runs_) {
     if (bytes == 0) return;

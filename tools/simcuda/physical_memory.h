@@ -73,12 +73,14 @@ class Store {
   int device() const { return device_; }  // -1: host memory
   uint64_t bytes() const { return bytes_; }
 
-  // The spans of [offset, offset + bytes), which must lie inside. Counts as a touch.
-  void AppendSpans(uint64_t offset, uint64_t bytes, std::vector<PhysicalSpan>* spans);
+  // The spans of [offset, offset + bytes), which must lie inside.
+  void AppendSpans(uint64_t offset, uint64_t bytes, std::vector<PhysicalSpan>* spans) const;
+  // To be called before anybody reads or writes the bytes: frames that were never touched need not
+  // be given back to the system.
+  void Touch();
 
  private:
   Store(int device, uint64_t bytes, Timeline* timeline);
-  void MarkTouched();
 
   const uint64_t id_;
   const int device_;

@@ -1,11 +1,14 @@
 #include "tools/simcuda/simulator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tools/simcuda/host_memory.h"
 
 namespace weir::sim {
 namespace {
+
+constexpr uint64_t kPage = 4096;  // the least granularity
 
 // What CUcontext values point at: never dereferenced by anybody.
 char g_context_tags[kMaxDevices];
@@ -34,9 +37,15 @@ void Simulator::Reset(const Config& config) {
 }
 
 void Simulator::Build(const Config& config) {
+  // What the system may refuse comes first, so that the machine stays as it was.
+  std::vector<std::shared_ptr<Arena>> arenas;
+  for (int i = 0; i < std::clamp(config.devices, 1, kMaxDevices); ++i) {
+    arenas.push_back(std::make_shared<Arena>(config.memory_bytes,
+                                             std::max<uint64_t>(config.granularity, kPage)));
+  }
   config_ = config;
   config_.devices = std::clamp(config.devices, 1, kMaxDevices);
-  config_.granularity = std::max<uint64_t>(config.granularity, 4096);
+  config_.granularity = std::max<uint64_t>(config.granularity, kPage);
   ++generation_;
   used = initialized = deinitialized = false;
   virtual_time_ns = 0;
@@ -58,7 +67,7 @@ void Simulator::Build(const Config& config) {
   devices_.resize(static_cast<size_t>(config_.devices));
   for (int ordinal = 0; ordinal < config_.devices; ++ordinal) {
     Device& added = device(ordinal);
-    added.arena = std::make_shared<Arena>(config_.memory_bytes, config_.granularity);
+    added.arena = std::move(arenas[static_cast<size_t>(ordinal)]);
     added.classic = std::make_unique<Suballocator>(added.arena, ordinal, &space_, &timeline_,
                                                    Suballocator::Keep::kReleaseAtOnce);
     pools_.AddDevice(added.arena);

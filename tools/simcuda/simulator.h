@@ -49,7 +49,8 @@ class Simulator {
 
   std::mutex& lock() { return lock_; }
 
-  // Takes the lock itself.
+  // Takes the lock itself. Throws std::runtime_error where the system has no such memory; the
+  // simulator is unchanged then.
   void Reset(const Config& config);
 
   const Config& config() const { return config_; }
