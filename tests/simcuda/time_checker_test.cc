@@ -387,6 +387,59 @@ TEST_CASE("a stream made after another ended does not inherit its order", "[simc
   CHECK(CheckerReports().size() == 1);
 }
 
+TEST_CASE("work of a destroyed stream is still ordered by contexts and the legacy stream",
+          "[simcuda][checker]") {
+  const auto end_a = [](CUstream a) {
+    REQUIRE(Cuda().cuStreamDestroy(a) == CUDA_SUCCESS);
+    RunUntilIdle();
+    NewStream();  // looks after streams that ended
+  };
+  CHECK(ReportsWith([&](CUstream a, CUstream) { end_a(a); }) == kFound);
+  CHECK(ReportsWith([&](CUstream a, CUstream) {
+          end_a(a);
+          REQUIRE(Cuda().cuCtxSynchronize() == CUDA_SUCCESS);
+        }) == kSilent);
+  CHECK(ReportsWith([&](CUstream a, CUstream b) {
+          end_a(a);
+          const CUevent event = NewEvent();
+          REQUIRE(Cuda().cuCtxRecordEvent(Machine::UseDevice(0), event) == CUDA_SUCCESS);
+          REQUIRE(Cuda().cuStreamWaitEvent(b, event, 0) == CUDA_SUCCESS);
+        }) == kSilent);
+  CHECK(ReportsWith(
+            [&](CUstream a, CUstream) {
+              end_a(a);
+              REQUIRE(Launch(nullptr, "barrier", {}) == CUDA_SUCCESS);
+            },
+            CU_STREAM_DEFAULT) == kSilent);
+}
+
+TEST_CASE("history that the host knows to be over is forgotten without losing races",
+          "[simcuda][checker]") {
+  Config config;
+  config.run_ahead = 0;
+  const Machine machine(config);
+  constexpr uint64_t kBlock = 64;
+  constexpr uint64_t kBlocks = 150'000;  // enough for a sweep
+  const CUdeviceptr memory = NewMemory(kBlocks * kBlock);
+  const CUstream a = NewStream();
+  const CUstream held = NewStream();
+  const CUstream b = NewStream();
+  HoldStream(0, held);
+  LaunchWrite(held, "submitted before the host knew", memory, kBlock);
+  for (uint64_t i = 0; i < kBlocks; ++i) LaunchWrite(a, "w", memory + i * kBlock, kBlock);
+  REQUIRE(Cuda().cuStreamSynchronize(a) == CUDA_SUCCESS);
+  LaunchWrite(a, "unknown", memory + kBlock, kBlock);
+  for (uint64_t i = 2; i < kBlocks; ++i) LaunchWrite(b, "w2", memory + i * kBlock, kBlock);
+  CHECK(CheckerReports().empty());
+  LaunchWrite(b, "races", memory + kBlock, kBlock);
+  REQUIRE(CheckerReports().size() == 1);
+  CHECK(CheckerReports()[0].first == "unknown");
+  ReleaseStream(0, held);
+  RunUntilIdle();
+  REQUIRE(CheckerReports().size() == 2);
+  CHECK(CheckerReports()[1].second == "submitted before the host knew");
+}
+
 TEST_CASE("kept reports are bounded", "[simcuda][checker]") {
   const Machine machine;
   const CUdeviceptr memory = NewMemory(4096);

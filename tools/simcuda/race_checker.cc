@@ -30,6 +30,7 @@ void RaceChecker::Check(const std::shared_ptr<OperationRecord>& operation, CUdev
     reported_.clear();
     reported_for_ = operation.get();
   }
+  spans_since_sweep_ += count;
   Use use{operation, address};
   for (size_t i = 0; i < count; ++i) {
     const PhysicalSpan& span = spans[i];
@@ -149,8 +150,8 @@ void RaceChecker::CheckHostRelease(std::string_view entry, CUdeviceptr address,
       if (std::find(reported_.begin(), reported_.end(), &operation) != reported_.end()) return;
       reported_.push_back(&operation);
       AddReport(
-          {absl::StrCat(std::string(entry), " of ", Range(use.address, bytes), " while ", Describe(operation),
-                        wrote ? ", which writes it," : ", which reads it,",
+          {absl::StrCat(std::string(entry), " of ", Range(use.address, bytes), " while ",
+                        Describe(operation), wrote ? ", which writes it," : ", which reads it,",
                         " is not known to be complete"),
            operation.label, std::string(entry)});
     };
@@ -169,6 +170,31 @@ void RaceChecker::CheckHostRelease(std::string_view entry, CUdeviceptr address,
       for (const Use& reader : cell.readers) check(shifted(reader), false, begin, end - begin);
     }
   }
+}
+
+void RaceChecker::ForgetCovered(const VectorClock& floor) {
+  if (spans_since_sweep_ < spans_until_sweep_) return;
+  const auto covered = [&floor](const Use& use) {
+    return floor.Covers(use.operation->lane, use.operation->position);
+  };
+  uint64_t kept = 0;
+  for (auto store = stores_.begin(); store != stores_.end();) {
+    Shadow& shadow = store->second;
+    for (auto it = shadow.begin(); it != shadow.end();) {
+      Cell& cell = *it->second;
+      if (cell.writer.operation != nullptr && covered(cell.writer)) cell.writer = {};
+      cell.readers.erase(std::remove_if(cell.readers.begin(), cell.readers.end(), covered),
+                         cell.readers.end());
+      const bool empty = cell.writer.operation == nullptr && cell.readers.empty();
+      kept += empty ? 0 : 1;
+      it = empty ? shadow.erase(it) : std::next(it);
+    }
+    const auto next = std::next(store);
+    if (shadow.empty()) stores_.erase(store);
+    store = next;
+  }
+  spans_since_sweep_ = 0;
+  spans_until_sweep_ = std::max(kMinSpansUntilSweep, kept);
 }
 
 void RaceChecker::AddReport(Report report) {

@@ -32,6 +32,9 @@ class RaceChecker {
   void CheckHostRelease(std::string_view entry, CUdeviceptr address, const PhysicalSpan* spans,
                         size_t count, const VectorClock& host);
   void ForgetStore(uint64_t store) { stores_.erase(store); }
+  // Bounds the memory of long runs: forgets uses that everything still to come is ordered after.
+  // Cheap to call often; sweeps only once the history may have doubled.
+  void ForgetCovered(const VectorClock& floor);
 
   void AddReport(Report report);
   const std::vector<Report>& reports() const { return reports_; }
@@ -43,6 +46,8 @@ class RaceChecker {
     std::shared_ptr<OperationRecord> operation;
     CUdeviceptr address;  // of the cell's first byte, as the operation saw it
   };
+  static constexpr uint64_t kMinSpansUntilSweep = 1 << 17;
+
   struct Cell {
     uint64_t end;
     Use writer;                           // null: not written yet
@@ -58,6 +63,8 @@ class RaceChecker {
                   uint64_t bytes);
 
   absl::flat_hash_map<uint64_t, Shadow> stores_;
+  uint64_t spans_since_sweep_ = 0;
+  uint64_t spans_until_sweep_ = kMinSpansUntilSweep;
   std::vector<const OperationRecord*> reported_;  // against the operation being checked
   const OperationRecord* reported_for_ = nullptr;
   std::vector<Report> reports_;  // the first kMaxKept

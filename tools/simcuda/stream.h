@@ -56,11 +56,18 @@ struct Mark {
   bool MergeInto(SharedClock* target) const;
 };
 
+// A stretch of submissions. Held by its operations until they ran, so that the timeline knows when
+// all of them did.
+struct Era {
+  std::shared_ptr<const VectorClock> host;  // the host's clock at its beginning
+};
+
 struct QueuedOperation {
   Operation operation;
   std::shared_ptr<OperationRecord> record;
   absl::InlinedVector<Point, 1> waits;  // of other streams; all complete before it may run
-  bool even_after_errors = false;       // runs although the context is broken
+  std::shared_ptr<Era> era;
+  bool even_after_errors = false;  // runs although the context is broken
 };
 
 enum class StreamKind { kLegacy, kBlocking, kNonBlocking };  // per-thread streams are blocking
@@ -80,7 +87,7 @@ struct Stream {
   uint64_t host_version_seen = 0;  // of the host clock, at the last merge into `clock`
   bool held = false;
   bool running = false;    // its operation at completed + 1 is being run
-  bool destroyed = false;  // the handle is gone; ends when idle
+  bool destroyed = false;  // the handle is gone; the work goes on
 
   std::shared_ptr<Capture> capture;            // null: not capturing
   std::vector<uint32_t> capture_tail;          // nodes that the next captured node depends on

@@ -10,6 +10,8 @@ namespace {
 
 std::atomic<uint64_t> last_stream_id{0};  // not reset: ids are unique over the process's life
 
+constexpr uint64_t kOperationsPerEra = 1024;
+
 bool IsLegacyHandle(CUstream handle) { return handle == nullptr || handle == CU_STREAM_LEGACY; }
 
 }  // namespace
@@ -87,12 +89,16 @@ void TimelineState::DestroyStream(const std::shared_ptr<Stream>& stream) {
 }
 
 void TimelineState::ForgetEndedStreams(Device& device) {
-  const auto ended = std::remove_if(device.streams.begin(), device.streams.end(),
-                                    [this](const std::shared_ptr<Stream>& stream) {
-                                      if (!stream->destroyed || !stream->idle()) return false;
-                                      lanes_.GiveBack(stream->lane);
-                                      return true;
-                                    });
+  const auto ended = std::remove_if(
+      device.streams.begin(), device.streams.end(), [this](const std::shared_ptr<Stream>& stream) {
+        // The host covers complete work only. Until it does,
+        // context events and the legacy stream have to order it.
+        if (!stream->destroyed || !host_clock_.Covers(stream->lane, stream->submitted)) {
+          return false;
+        }
+        lanes_.GiveBack(stream->lane);
+        return true;
+      });
   device.streams.erase(ended, device.streams.end());
 }
 
@@ -143,9 +149,21 @@ std::shared_ptr<OperationRecord> TimelineState::Enqueue(const std::shared_ptr<St
       operation.label, stream->id, stream->lane, stream->submitted, stream->clock.Share()});
   queued.operation = std::move(operation);
   queued.record = record;
+  queued.era = CurrentEra();
   queued.even_after_errors = even_after_errors;
   executor_->Enqueue(stream, std::move(queued));
   return record;
+}
+
+std::shared_ptr<Era> TimelineState::CurrentEra() {
+  if (eras_.empty() || ++era_operations_ > kOperationsPerEra) {
+    eras_.push_back(std::make_shared<Era>(Era{host_clock_.Share()}));
+    era_operations_ = 1;
+    while (eras_.front().use_count() == 1 && eras_.size() > 1) eras_.pop_front();
+    // Whatever did not run yet was submitted after the first era's beginning.
+    checker_.ForgetCovered(*eras_.front()->host);
+  }
+  return eras_.back();
 }
 
 CUresult TimelineState::CheckLegacy(const Stream& stream) {

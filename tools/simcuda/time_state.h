@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -113,19 +114,20 @@ class TimelineState {
  private:
   struct Device {
     std::atomic<CUresult> sticky{CUDA_SUCCESS};
-    std::vector<std::shared_ptr<Stream>> streams;  // destroyed ones until they are idle
+    std::vector<std::shared_ptr<Stream>> streams;  // destroyed ones until the host saw their end
     std::shared_ptr<Stream> legacy;
     std::map<std::thread::id, std::shared_ptr<Stream>> per_thread;
     std::vector<Mark> context_waits;
   };
 
   std::shared_ptr<Stream> NewStream(int device, StreamKind kind, CUstream handle);
-  void ForgetEndedStreams(Device& device);
+  void ForgetEndedStreams(Device& device);  // those whose end the host saw
   // Makes the next operation of the stream run after the mark: adds the waits that are needed.
   static void OrderAfter(Stream& stream, const Mark& mark, QueuedOperation* operation);
   Mark MarkOf(const std::vector<std::shared_ptr<Stream>>& streams, bool blocking_only) const;
   void HostLearns(const Mark& mark);
   void Run(Stream& stream, QueuedOperation& queued);
+  std::shared_ptr<Era> CurrentEra();
   std::string DeadlockText(const Mark& mark) const;
 
   std::mutex* const lock_;
@@ -145,6 +147,8 @@ class TimelineState {
   GraphExecTable graph_execs_;
   CaptureSet captures_;
   RaceChecker checker_;
+  std::deque<std::shared_ptr<Era>> eras_;  // with operations that have not run, and the current one
+  uint64_t era_operations_ = 0;            // submitted in the current one
   std::unique_ptr<StreamExecutor> executor_;
 
   // The translation of the operation that runs now: spans of all accesses, and where each begins.
