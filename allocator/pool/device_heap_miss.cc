@@ -307,6 +307,10 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
       a->CarveHandles(mapped_here, &change->victim_blocks);
     }
   }
+  // Now, because uncounting walks the handles by their addresses, which the plan is about to
+  // change.
+  arena->UncountBusy(change->busy);
+  for (Block* block : change->victim_blocks) block->arena->UncountBusy(block);
   return Planned::kYes;
 }
 
@@ -336,9 +340,6 @@ bool DeviceHeap::PlaceOrForget(Handle* handle) {
 
 Block* DeviceHeap::Commit(Change* change, bool success) {
   PointerIndex& index = PointerIndex::Get();
-  change->arena->UncountBusy(change->busy);
-  for (Block* block : change->victim_blocks) block->arena->UncountBusy(block);
-
   const MapPlan& plan = change->plan;
   bool stuck = false;
   for (size_t i = 0; i < plan.victims.size(); ++i) {

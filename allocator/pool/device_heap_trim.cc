@@ -59,6 +59,7 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
       arena->RemoveSegment(handle);
     } else if (arena != nullptr) {
       arena->CarveHandles({handle}, &busy);
+      for (Block* block : busy) arena->UncountBusy(block);  // while its address still stands
     }
   }
   const uint64_t start_ns = driver_->NowNs();
@@ -73,7 +74,6 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
     return status;
   }
   for (Block* block : busy) {
-    arena->UncountBusy(block);
     if (handle->at == 0) PointerIndex::Get().SetHandle(nullptr, at, handle->bytes);
     arena->Settle(block, 0);
   }
