@@ -2,11 +2,32 @@
 
 #include <algorithm>
 
+#include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/bytes.h"
+#include "allocator/base/mutex.h"
 #include "allocator/pool/stats.h"
 
 namespace weir {
+
+struct PassthroughHeap::Piece {
+  PassthroughHeap* owner = nullptr;
+  uint64_t base = 0;  // what the driver gave, at or below the address handed out
+  uint64_t requested = 0;
+  uint64_t taken = 0;  // asked of the driver
+  bool live = false;   // false: freed, and remembered so that a second free is told apart
+};
+
+struct PassthroughHeap::Table {
+  Mutex mu;
+  absl::btree_map<uint64_t, Piece> pieces ABSL_GUARDED_BY(mu);  // by the address handed out
+
+  static Table& Get() {
+    static Table* const table = new Table();
+    return *table;
+  }
+};
+
 namespace {
 
 HeapError FromDriver(const DriverStatus& status) {
@@ -18,7 +39,7 @@ HeapError FromDriver(const DriverStatus& status) {
 }  // namespace
 
 PassthroughHeap::PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
-    : driver_(std::move(driver)) {
+    : driver_(std::move(driver)), table_(Table::Get()) {
   stats_.memory_limit = options.memory_limit;
 }
 
@@ -29,7 +50,7 @@ uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*
   }
   uint64_t taken = std::max<uint64_t>(bytes, 1);  // the driver refuses 0
   {
-    MutexLock lock(mu_);
+    MutexLock lock(table_.mu);
     if (taken > driver_->total_bytes() || taken > stats_.memory_limit ||
         stats_.reserved_bytes > stats_.memory_limit - taken) {
       ++stats_.out_of_memory;
@@ -49,14 +70,17 @@ uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*
     taken += alignment;
     status = driver_->AllocateClassic(taken, &base);
   }
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   if (!status.ok()) {
     if (status.is_out_of_memory()) ++stats_.out_of_memory;
     *error = FromDriver(status);
     return 0;
   }
   const uint64_t address = AlignUp(base, alignment);
-  pieces_[address] = {base, bytes, taken, true};
+  // What was freed here before is forgotten: its start may lie inside the new block.
+  auto& pieces = table_.pieces;
+  pieces.erase(pieces.lower_bound(base), pieces.lower_bound(base + taken));
+  pieces[address] = {this, base, bytes, taken, true};
   ++stats_.misses;
   WEIR_STAT_ADD(stats_, requested_bytes, bytes);
   WEIR_STAT_ADD(stats_, allocated_bytes, bytes);
@@ -69,8 +93,9 @@ uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*
 }
 
 HeapError PassthroughHeap::Find(uint64_t address, Piece** piece) {
-  const auto found = pieces_.find(address);
-  if (found == pieces_.end()) {
+  table_.mu.AssertHeld();
+  const auto found = table_.pieces.find(address);
+  if (found == table_.pieces.end() || found->second.owner != this) {
     return HeapError(WEIR_ERROR_NOT_OWNED, absl::StrCat("0x", absl::Hex(address),
                                                         " is not the start of a block of Weir"));
   }
@@ -89,7 +114,7 @@ HeapError PassthroughHeap::FreeAsync(uint64_t address, Stream stream) {
   }
   std::vector<uint64_t> bases;
   {
-    MutexLock lock(mu_);
+    MutexLock lock(table_.mu);
     Piece* piece = nullptr;
     if (HeapError error = Find(address, &piece); !error.ok()) return error;
     piece->live = false;
@@ -117,7 +142,7 @@ HeapError PassthroughHeap::GiveBack(std::vector<uint64_t> bases) {
     // What the driver refuses for another reason than a capture would be refused again.
     if (status.error_class() != DriverErrorClass::kCaptureViolation) bases.pop_back();
   }
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   put_off_.insert(put_off_.end(), bases.begin(), bases.end());
   const DriverErrorClass error_class = status.error_class();
   if (error_class == DriverErrorClass::kCaptureViolation) {
@@ -131,26 +156,27 @@ HeapError PassthroughHeap::GiveBack(std::vector<uint64_t> bases) {
 
 std::vector<uint64_t> PassthroughHeap::TakePutOff() {
   std::vector<uint64_t> bases;
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   bases.swap(put_off_);
   return bases;
 }
 
 HeapError PassthroughHeap::RecordUse(uint64_t address, Stream /*stream*/) {
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   Piece* piece = nullptr;
   return Find(address, &piece);  // every free waits for all streams
 }
 
 uint64_t PassthroughHeap::UsableSize(uint64_t address) {
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   Piece* piece = nullptr;
   return Find(address, &piece).ok() ? piece->requested : 0;
 }
 
 bool PassthroughHeap::MayOwn(uint64_t address) {
-  MutexLock lock(mu_);
-  return pieces_.contains(address);
+  MutexLock lock(table_.mu);
+  const auto found = table_.pieces.find(address);
+  return found != table_.pieces.end() && found->second.owner == this;
 }
 
 HeapError PassthroughHeap::Trim(uint64_t /*keep_bytes*/) {
@@ -162,7 +188,7 @@ HeapError PassthroughHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_byte
   if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok()) {
     return FromDriver(status);
   }
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   const uint64_t within_limit =
       stats_.memory_limit - std::min(stats_.memory_limit, stats_.reserved_bytes);
   *free_bytes = std::min(*free_bytes, within_limit);
@@ -170,29 +196,29 @@ HeapError PassthroughHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_byte
 }
 
 void PassthroughHeap::SetMemoryLimit(uint64_t bytes) {
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   stats_.memory_limit = bytes;
 }
 
 void PassthroughHeap::GetStats(weir_stats_t* stats) {
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   *stats = stats_;
   stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
 }
 
 void PassthroughHeap::ResetPeaks() {
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
 #define WEIR_RESET_PEAK(name) stats_.peak_##name = stats_.name;
   WEIR_STAT_FIELDS(WEIR_RESET_PEAK)
 #undef WEIR_RESET_PEAK
 }
 
 std::string PassthroughHeap::Verify() {
-  MutexLock lock(mu_);
+  MutexLock lock(table_.mu);
   uint64_t live = 0;
   uint64_t taken = 0;
-  for (const auto& [address, piece] : pieces_) {
-    if (!piece.live) continue;
+  for (const auto& [address, piece] : table_.pieces) {
+    if (!piece.live || piece.owner != this) continue;
     ++live;
     taken += piece.taken;
   }

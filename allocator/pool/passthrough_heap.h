@@ -12,9 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "allocator/base/heap_options.h"
-#include "allocator/base/mutex.h"
 #include "allocator/driver/device_driver.h"
 #include "allocator/pool/heap_error.h"
 #include "weir/weir.h"
@@ -23,6 +21,10 @@ namespace weir {
 
 class PassthroughHeap {
  public:
+  // What was handed out, on all devices: an address that one device has given back the driver may
+  // give out next on another. Leaked, like all that lives as long as the process.
+  struct Table;
+
   PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
 
   const DeviceDriver& driver() const { return *driver_; }
@@ -44,24 +46,19 @@ class PassthroughHeap {
   std::string Verify();
 
  private:
-  struct Piece {
-    uint64_t base = 0;  // what the driver gave, at or below the address handed out
-    uint64_t requested = 0;
-    uint64_t taken = 0;  // asked of the driver
-    bool live = false;   // false: freed, and remembered so that a second free is told apart
-  };
+  struct Piece;
 
   // The live piece at an address, or why there is none.
-  HeapError Find(uint64_t address, Piece** piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  HeapError Find(uint64_t address, Piece** piece);
   // Waits for the device's work and gives memory back; puts it off if a capture forbids that.
-  HeapError GiveBack(std::vector<uint64_t> bases) ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<uint64_t> TakePutOff() ABSL_LOCKS_EXCLUDED(mu_);
+  HeapError GiveBack(std::vector<uint64_t> bases);
+  std::vector<uint64_t> TakePutOff();
 
   const std::unique_ptr<DeviceDriver> driver_;
-  Mutex mu_;  // never held across a driver call
-  absl::flat_hash_map<uint64_t, Piece> pieces_ ABSL_GUARDED_BY(mu_);  // by address handed out
-  std::vector<uint64_t> put_off_ ABSL_GUARDED_BY(mu_);  // bases that wait for a capture
-  weir_stats_t stats_ ABSL_GUARDED_BY(mu_){};
+  Table& table_;
+  // Guarded by the table's lock, which is never held across a driver call.
+  std::vector<uint64_t> put_off_;  // bases that wait for a capture
+  weir_stats_t stats_{};
 };
 
 }  // namespace weir

@@ -1,0 +1,102 @@
+// Weir on two simulated devices of 1 GiB, for tests of the public API. The process-wide pool cannot
+// be set up twice, so one test program runs several times: WEIR_TEST_OPTIONS gives further options.
+#ifndef WEIR_TESTS_CAPI_SIMULATED_WEIR_H_
+#define WEIR_TESTS_CAPI_SIMULATED_WEIR_H_
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tools/simcuda/simcuda.h"
+#include "weir/weir.h"
+
+namespace weir::test {
+
+inline constexpr size_t kMiB = size_t{1} << 20;
+inline constexpr size_t kDeviceBytes = 1024 * kMiB;
+
+inline std::string TestOptions() {
+  const char* options = std::getenv("WEIR_TEST_OPTIONS");
+  return options == nullptr ? "" : options;
+}
+inline bool IsPassthrough() { return TestOptions() == "mode:passthrough"; }
+
+// Every test case begins with one: sets Weir up at first, and later checks that the test before it
+// left nothing allocated.
+class SimulatedWeir {
+ public:
+  SimulatedWeir() {
+    static const bool configured = Configure();
+    REQUIRE(configured);
+    REQUIRE(weir_set_device(0) == WEIR_OK);
+  }
+  ~SimulatedWeir() {
+    for (int device = 0; device < 2; ++device) {
+      CHECK(Stats(device).allocations == 0);
+      CHECK(weir_empty_cache(device) == WEIR_OK);
+    }
+    CHECK(weir_verify() == WEIR_OK);
+    CHECK(sim::CheckerReports().empty());
+  }
+
+  static weir_stats_t Stats(int device = 0) {
+    weir_stats_t stats;
+    REQUIRE(weir_get_stats(device, &stats) == WEIR_OK);
+    return stats;
+  }
+
+ private:
+  static bool Configure() {
+    std::string options = TestOptions();
+    if (options == "device:cuda") {
+      // The loader's other way in: libcuda.so.1, which is the simulator's here.
+      sim::Config config;
+      config.devices = 2;
+      config.memory_bytes = kDeviceBytes;
+      sim::Reset(config);
+    } else {
+      options = "device:sim,sim_devices:2,sim_memory:1GiB," + options;
+    }
+    return weir_configure(options.c_str()) == WEIR_OK;
+  }
+};
+
+template <typename Pfn>
+Pfn DriverEntry(const char* name, int version) {
+  void* pointer = nullptr;
+  REQUIRE(simcuda_get_proc_address(name, &pointer, version, 0, nullptr) == CUDA_SUCCESS);
+  REQUIRE(pointer != nullptr);
+  return reinterpret_cast<Pfn>(pointer);
+}
+
+// A device's primary context, current in this thread for a scope.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int ordinal) {
+    CUcontext context = nullptr;
+    REQUIRE(DriverEntry<PFN_cuDevicePrimaryCtxRetain_v7000>("cuDevicePrimaryCtxRetain", 7000)(
+                &context, ordinal) == CUDA_SUCCESS);
+    REQUIRE(DriverEntry<PFN_cuCtxPushCurrent_v4000>("cuCtxPushCurrent", 4000)(context) ==
+            CUDA_SUCCESS);
+  }
+  ~CurrentDevice() {
+    CUcontext context = nullptr;
+    CHECK(DriverEntry<PFN_cuCtxPopCurrent_v4000>("cuCtxPopCurrent", 4000)(&context) ==
+          CUDA_SUCCESS);
+  }
+};
+
+inline weir_stream_t NewStream(int device = 0) {
+  const CurrentDevice current(device);
+  CUstream stream = nullptr;
+  REQUIRE(DriverEntry<PFN_cuStreamCreate_v2000>("cuStreamCreate", 2000)(
+              &stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  return stream;
+}
+
+}  // namespace weir::test
+
+#endif  // WEIR_TESTS_CAPI_SIMULATED_WEIR_H_
