@@ -172,10 +172,11 @@ void RaceChecker::CheckHostRelease(std::string_view entry, CUdeviceptr address,
   }
 }
 
-void RaceChecker::ForgetCovered(const VectorClock& floor) {
-  if (spans_since_sweep_ < spans_until_sweep_) return;
+void RaceChecker::ForgetCovered(const std::shared_ptr<const VectorClock>& floor) {
+  if (spans_since_sweep_ < spans_until_sweep_ || floor == swept_floor_) return;
+  swept_floor_ = floor;
   const auto covered = [&floor](const Use& use) {
-    return floor.Covers(use.operation->lane, use.operation->position);
+    return floor->Covers(use.operation->lane, use.operation->position);
   };
   uint64_t kept = 0;
   for (auto store = stores_.begin(); store != stores_.end();) {
@@ -194,7 +195,7 @@ void RaceChecker::ForgetCovered(const VectorClock& floor) {
     store = next;
   }
   spans_since_sweep_ = 0;
-  spans_until_sweep_ = std::max(kMinSpansUntilSweep, kept);
+  spans_until_sweep_ = std::max(kMinSpansUntilSweep, 2 * kept);
 }
 
 void RaceChecker::AddReport(Report report) {

@@ -34,7 +34,7 @@ class RaceChecker {
   void ForgetStore(uint64_t store) { stores_.erase(store); }
   // Bounds the memory of long runs: forgets uses that everything still to come is ordered after.
   // Cheap to call often; sweeps only once the history may have doubled.
-  void ForgetCovered(const VectorClock& floor);
+  void ForgetCovered(const std::shared_ptr<const VectorClock>& floor);
 
   void AddReport(Report report);
   const std::vector<Report>& reports() const { return reports_; }
@@ -63,6 +63,7 @@ class RaceChecker {
                   uint64_t bytes);
 
   absl::flat_hash_map<uint64_t, Shadow> stores_;
+  std::shared_ptr<const VectorClock> swept_floor_;
   uint64_t spans_since_sweep_ = 0;
   uint64_t spans_until_sweep_ = kMinSpansUntilSweep;
   std::vector<const OperationRecord*> reported_;  // against the operation being checked

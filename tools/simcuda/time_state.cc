@@ -161,7 +161,7 @@ std::shared_ptr<Era> TimelineState::CurrentEra() {
     era_operations_ = 1;
     while (eras_.front().use_count() == 1 && eras_.size() > 1) eras_.pop_front();
     // Whatever did not run yet was submitted after the first era's beginning.
-    checker_.ForgetCovered(*eras_.front()->host);
+    checker_.ForgetCovered(eras_.front()->host);
   }
   return eras_.back();
 }
