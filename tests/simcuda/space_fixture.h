@@ -8,35 +8,27 @@
 namespace weir::sim {
 
 // name, version
-#define WEIR_SPACE_TEST_FUNCTIONS(F)                                                               \
-  F(cuDriverGetVersion, 2020)                                                                      \
-  F(cuGetErrorName, 6000)                                                                          \
-  F(cuGetErrorString, 6000)                                                                        \
-  F(cuDeviceGet, 2000) F(cuDeviceGetCount, 2000) F(cuDeviceGetName, 2000) F(                       \
-      cuDeviceGetUuid, 11040) F(cuDeviceGetPCIBusId, 4010) F(cuDeviceTotalMem, 3020)               \
-      F(cuDeviceCanAccessPeer, 4000) F(cuDevicePrimaryCtxRelease, 11000) F(                        \
-          cuDevicePrimaryCtxGetState, 7000) F(cuDevicePrimaryCtxReset,                             \
-                                              11000) F(cuDevicePrimaryCtxSetFlags, 11000)          \
-          F(cuCtxGetCurrent, 4000) F(cuCtxPushCurrent, 4000) F(cuCtxPopCurrent, 4000) F(           \
-              cuCtxGetDevice, 2000) F(cuCtxCreate, 3020) F(cuCtxEnablePeerAccess, 4000)            \
-              F(cuCtxDisablePeerAccess, 4000) F(cuMemAddressFree, 10020) F(                        \
-                  cuMemGetAccess, 10020) F(cuMemGetAllocationGranularity, 10020)                   \
-                  F(cuMemGetAllocationPropertiesFromHandle, 10020) F(                              \
-                      cuMemRetainAllocationHandle, 11000) F(cuMemExportToShareableHandle, 10020)   \
-                      F(cuMemImportFromShareableHandle, 10020) F(cuMemAllocPitch, 3020)            \
-                          F(cuMemAllocManaged, 6000) F(cuMemGetAddressRange, 3020) F(              \
-                              cuPointerGetAttribute, 4000) F(cuPointerGetAttributes, 7000)         \
-                              F(cuPointerSetAttribute, 6000) F(cuIpcGetMemHandle, 4010) F(         \
-                                  cuMemAllocHost, 3020) F(cuMemHostRegister, 6050)                 \
-                                  F(cuMemHostUnregister, 4000) F(cuMemHostGetDevicePointer, 3020)  \
-                                      F(cuMemHostGetFlags, 2030) F(cuMemAllocFromPoolAsync, 11020) \
-                                          F(cuMemPoolCreate, 11020) F(cuMemPoolDestroy, 11020)     \
-                                              F(cuMemPoolTrimTo, 11020)                            \
-                                                  F(cuMemPoolSetAttribute, 11020)                  \
-                                                      F(cuMemPoolSetAccess, 11020)                 \
-                                                          F(cuMemPoolGetAccess, 11020)             \
-                                                              F(cuDeviceGetMemPool, 11020)         \
-                                                                  F(cuDeviceSetMemPool, 11020)
+// clang-format off
+#define WEIR_SPACE_TEST_FUNCTIONS(F) \
+  F(cuDriverGetVersion, 2020) F(cuGetErrorName, 6000) F(cuGetErrorString, 6000) \
+  F(cuDeviceGet, 2000) F(cuDeviceGetCount, 2000) F(cuDeviceGetName, 2000) \
+  F(cuDeviceGetUuid, 11040) F(cuDeviceGetPCIBusId, 4010) F(cuDeviceTotalMem, 3020) \
+  F(cuDeviceCanAccessPeer, 4000) F(cuDevicePrimaryCtxRelease, 11000) \
+  F(cuDevicePrimaryCtxGetState, 7000) F(cuDevicePrimaryCtxReset, 11000) \
+  F(cuDevicePrimaryCtxSetFlags, 11000) F(cuCtxGetCurrent, 4000) F(cuCtxPushCurrent, 4000) \
+  F(cuCtxPopCurrent, 4000) F(cuCtxGetDevice, 2000) F(cuCtxCreate, 3020) \
+  F(cuCtxEnablePeerAccess, 4000) F(cuCtxDisablePeerAccess, 4000) F(cuMemAddressFree, 10020) \
+  F(cuMemGetAccess, 10020) F(cuMemGetAllocationGranularity, 10020) \
+  F(cuMemGetAllocationPropertiesFromHandle, 10020) F(cuMemRetainAllocationHandle, 11000) \
+  F(cuMemExportToShareableHandle, 10020) F(cuMemImportFromShareableHandle, 10020) \
+  F(cuMemAllocPitch, 3020) F(cuMemAllocManaged, 6000) F(cuMemGetAddressRange, 3020) \
+  F(cuPointerGetAttribute, 4000) F(cuPointerGetAttributes, 7000) F(cuPointerSetAttribute, 6000) \
+  F(cuIpcGetMemHandle, 4010) F(cuMemAllocHost, 3020) F(cuMemHostRegister, 6050) \
+  F(cuMemHostUnregister, 4000) F(cuMemHostGetDevicePointer, 3020) F(cuMemHostGetFlags, 2030) \
+  F(cuMemAllocFromPoolAsync, 11020) F(cuMemPoolCreate, 11020) F(cuMemPoolDestroy, 11020) \
+  F(cuMemPoolTrimTo, 11020) F(cuMemPoolSetAttribute, 11020) F(cuMemPoolSetAccess, 11020) \
+  F(cuMemPoolGetAccess, 11020) F(cuDeviceGetMemPool, 11020) F(cuDeviceSetMemPool, 11020)
+// clang-format on
 
 struct SpaceDriver : Driver {
 #define WEIR_DECLARE(name, version) \

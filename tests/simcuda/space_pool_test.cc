@@ -167,6 +167,25 @@ TEST_CASE("a pool opens to another device by its own access call", "[pool]") {
   CHECK(TryWrite(memory) == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
+TEST_CASE("a stream of another device may allocate and free, not use without access", "[pool]") {
+  Config config;
+  config.devices = 2;
+  Machine machine(config);
+  CUmemoryPool pool = DefaultPool();
+  Machine::UseDevice(1);
+  const CUstream stream = NewStream();
+  CUdeviceptr memory = 0;
+  REQUIRE(Gpu().cuMemAllocFromPoolAsync(&memory, 4096, pool, stream) == CUDA_SUCCESS);
+  SECTION("freed") {
+    REQUIRE(Gpu().cuMemFreeAsync(memory, stream) == CUDA_SUCCESS);
+    CHECK(Gpu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+  }
+  SECTION("used") {
+    REQUIRE(Gpu().cuMemsetD8Async(memory, 1, 4096, stream) == CUDA_SUCCESS);
+    CHECK(Gpu().cuStreamSynchronize(stream) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
+}
+
 TEST_CASE("a device without memory pools refuses them", "[pool]") {
   Config config;
   config.memory_pools = false;

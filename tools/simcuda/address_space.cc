@@ -148,7 +148,6 @@ AccessRights AddressSpace::RightsAt(const Range& range, CUdeviceptr address) con
 
 bool AddressSpace::Allows(const Range& range, int device, CUdeviceptr address, uint64_t bytes,
                           bool write) const {
-  if (device < 0) device = range.device;
   switch (range.kind) {
     case RangeKind::kMapping: {
       uint64_t at = address - range.base;

@@ -111,8 +111,7 @@ class AddressSpace : public AddressTranslator {
   // Physical memory behind ranges, whatever the rights. Only bytes that are mapped.
   void AppendSpans(CUdeviceptr base, uint64_t bytes, std::vector<PhysicalSpan>* spans) const;
 
-  // AddressTranslator. device -1 asks with the rights of the memory's owner, for copies between
-  // devices, which need no peer access.
+  // AddressTranslator.
   CUresult Translate(int device, CUdeviceptr address, uint64_t bytes, bool write,
                      std::vector<PhysicalSpan>* spans) override;
   bool Owns(CUdeviceptr address) const override;

@@ -19,6 +19,8 @@ Operation WholeRange(OperationKind kind, const char* label, const Range& range) 
   op.kind = kind;
   op.label = label;
   op.accesses = {{range.base, range.bytes, true}};
+  // The pool's own device does it, since that of the stream may have no right to the memory.
+  op.access_devices = {range.device};
   return op;
 }
 
@@ -52,9 +54,7 @@ CUresult AllocateAsync(CUdeviceptr* address, size_t bytes, Pool* pool, CUstream 
   if (result != CUDA_SUCCESS) return result;
   ChargeBytes(bytes);
   const CUdeviceptr base = range->base;
-  // The pool's own device makes the memory; a stream of another device may have no right to it.
   Operation op = WholeRange(OperationKind::kFill, "cuMemAllocAsync", *range);
-  if (pool->device != device) op.accesses.clear();
   const CUresult queued = sim.timeline().Submit(device, stream, std::move(op));
   if (queued != CUDA_SUCCESS) {
     sim.pools().Free(base);
@@ -120,7 +120,6 @@ CUresult SimMemFreeAsync(CUdeviceptr address, CUstream stream) {
   const int device = sim.current_device();
   if (sim.timeline().IsCapturing(device, stream)) return CUDA_ERROR_NOT_SUPPORTED;
   Operation op = WholeRange(OperationKind::kFreeAsync, "cuMemFreeAsync", *range);
-  if (range->device != device) op.accesses.clear();
   op.body = [address] {
     Simulator::Get().pools().Free(address);
     return CUDA_SUCCESS;
