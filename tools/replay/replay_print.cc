@@ -40,8 +40,8 @@ std::string Trace(const json& run) { return run.value("trace", ""); }
 std::string Failure(const json& run) {
   if (run.value("completed", false)) return "";
   const std::string at =
-      Has(run, "failed_event") ? absl::StrCat("event ", Whole(run, "failed_event"), ": ") : "";
-  return absl::StrCat(at, run.value("error", ""));
+      Has(run, "failed_event") ? absl::StrCat(" at event ", Whole(run, "failed_event")) : "";
+  return absl::StrCat("FAILED", at, ": ", run.value("error", ""));
 }
 
 // The calls, most frequent first.
@@ -107,7 +107,7 @@ void PrintRun(const json& run) {
                 static_cast<unsigned long long>(Whole(run, "checker_reports")));
   }
   if (const std::string failure = Failure(run); !failure.empty()) {
-    std::printf("  FAILED at %s\n", failure.c_str());
+    std::printf("  %s\n", failure.c_str());
   }
   std::fflush(stdout);
 }
