@@ -61,6 +61,12 @@ TEST_CASE("the compact form gives back every event, stream, note and time", "[tr
   CHECK(SameEvents(trace, ReadContent(Gzip(file))));
 }
 
+TEST_CASE("control characters in a note are made visible", "[trace]") {
+  Trace trace = ReadContent(kCsv);
+  trace.notes = {"a\x1b[2J\nb"};
+  CHECK(ReadContent(Written(trace)).notes[0] == "a?[2J?b");
+}
+
 TEST_CASE("every trace of the repository reads, and is the same written again", "[trace]") {
   int traces = 0;
   for (const auto& entry : std::filesystem::directory_iterator(WEIR_BENCH_TRACES)) {

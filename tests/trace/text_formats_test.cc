@@ -58,6 +58,11 @@ TEST_CASE("a wrong line of CSV is named with its number and what is wrong", "[tr
   CHECK(ErrorOf(kCsv + "1,a,1,8,0,0x\n") == "FILE: line 2: device is no number: 0x");
 }
 
+TEST_CASE("control characters of a file do not reach the terminal", "[trace]") {
+  CHECK(ErrorOf(kCsv + "1,\x1b[2J,1,8,0,0\n") ==
+        "FILE: line 2: op is none of a (allocate), f (free), u (use): ?[2J");
+}
+
 TEST_CASE("a trace without events is an error", "[trace]") {
   CHECK(ErrorOf(kCsv).find("no allocation events") != std::string::npos);
 }

@@ -51,7 +51,9 @@ int RunReplayCommand(const ReplayCommand& command) {
     for (const json& run : job.runs) result["runs"].push_back(run);
   }
   if (result["runs"].size() > 1) PrintSummary(result["runs"]);
-  if (!command.json_path.empty() && !WriteText(command.json_path, result.dump(1) + "\n")) {
+  // A file's name need not be UTF-8.
+  const std::string text = result.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  if (!command.json_path.empty() && !WriteText(command.json_path, text)) {
     status = kExitBadInput;
   }
   if (!command.report_path.empty() &&

@@ -32,6 +32,12 @@ struct Input::Source {
   std::vector<unsigned char> packed = std::vector<unsigned char>(kPieceBytes);
 };
 
+void MakePrintable(std::string* text) {
+  for (char& c : *text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  }
+}
+
 Input::Input(std::string path)
     : source_(std::make_unique<Source>()), path_(std::move(path)), buffer_(kPieceBytes) {}
 
@@ -180,9 +186,10 @@ bool Input::ReadLine(std::string* line) {
 }
 
 absl::Status Input::ErrorAt(std::string_view unit, uint64_t number, std::string_view text) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path_, ": ", absl::string_view(unit.data(), unit.size()), " ", number, ": ",
-                   absl::string_view(text.data(), text.size())));
+  std::string message = absl::StrCat(path_, ": ", absl::string_view(unit.data(), unit.size()), " ",
+                                     number, ": ", absl::string_view(text.data(), text.size()));
+  MakePrintable(&message);
+  return absl::InvalidArgumentError(message);
 }
 absl::Status Input::ErrorHere(std::string_view text) const {
   return ErrorAt("byte", position(), text);

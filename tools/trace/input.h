@@ -17,6 +17,9 @@
 
 namespace weir::trace {
 
+// Text of a file that will be shown on a terminal: control characters become question marks.
+void MakePrintable(std::string* text);
+
 class Input {
  public:
   static absl::StatusOr<std::unique_ptr<Input>> Open(const std::string& path);

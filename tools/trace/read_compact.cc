@@ -141,6 +141,7 @@ class ContentReader {
     }
     std::string text(content_.substr(at_, static_cast<size_t>(bytes)));
     at_ += static_cast<size_t>(bytes);
+    MakePrintable(&text);
     return text;
   }
 
