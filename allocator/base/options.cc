@@ -123,10 +123,12 @@ constexpr Knob kKnobs[] = {
      &SetBytes<&HeapOptions::marker_bytes>},
 };
 
+// A line for each key: its values, default and meaning.
 std::string KeyList() {
   std::string list;
   for (const Knob& knob : kKnobs) {
-    list += (list.empty() ? "" : ", ") + std::string(knob.key) + ":" + knob.values;
+    list += std::string("\n  ") + knob.key + ":" + knob.values + "  (" + knob.initial + ")  " +
+            knob.meaning;
   }
   return list;
 }
@@ -201,7 +203,7 @@ bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* e
         colon == std::string_view::npos ? std::string_view() : Trim(item.substr(colon + 1));
     const Knob* knob = FindKnob(key);
     if (knob == nullptr) {
-      *error = "unknown option '" + std::string(key) + "'. The options are " + KeyList();
+      *error = "unknown option '" + std::string(key) + "'. The options are" + KeyList();
       return false;
     }
     if (!seen.insert(key).second) {
@@ -236,15 +238,6 @@ bool ReadOptionsFromEnvironment(ProcessOptions* options, std::string* error) {
     return false;
   }
   return true;
-}
-
-std::string DescribeOptions() {
-  std::string text;
-  for (const Knob& knob : kKnobs) {
-    text += std::string(knob.key) + ":" + knob.values + "  (" + knob.initial + ")  " +
-            knob.meaning + "\n";
-  }
-  return text;
 }
 
 }  // namespace weir

@@ -42,9 +42,6 @@ bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* e
 // From WEIR_CONF and WEIR_DISABLE.
 bool ReadOptionsFromEnvironment(ProcessOptions* options, std::string* error);
 
-// One line for each key: its values, default and meaning.
-std::string DescribeOptions();
-
 // "24GiB", "512MB", "1.5GiB", "4096": KiB, MiB, GiB, TiB are powers of 1024 and KB, MB, GB, TB of
 // 1000; without a unit it is bytes. False if the text is anything else or more than 2^64 - 1 bytes.
 bool ParseBytes(std::string_view text, uint64_t* bytes);

@@ -36,6 +36,12 @@ HeapError FromDriver(const DriverStatus& status) {
                    status.ToString());
 }
 
+// For frees: at process exit the driver has taken everything back already.
+HeapError FromFree(const DriverStatus& status) {
+  if (status.error_class() == DriverErrorClass::kShuttingDown) return {};
+  return FromDriver(status);
+}
+
 }  // namespace
 
 PassthroughHeap::PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
@@ -45,9 +51,7 @@ PassthroughHeap::PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const Hea
 
 uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*stream*/,
                                    HeapError* error) {
-  if (std::vector<uint64_t> put_off = TakePutOff(); !put_off.empty()) {
-    if (*error = GiveBack(std::move(put_off)); !error->ok()) return 0;
-  }
+  if (*error = Trim(0); !error->ok()) return 0;
   uint64_t taken = std::max<uint64_t>(bytes, 1);  // the driver refuses 0
   {
     MutexLock lock(table_.mu);
@@ -109,10 +113,8 @@ HeapError PassthroughHeap::Find(uint64_t address, Piece** piece) {
 
 HeapError PassthroughHeap::FreeAsync(uint64_t address, Stream stream) {
   bool capturing = false;
-  if (DriverStatus status = driver_->IsCapturing(stream, &capturing); !status.ok()) {
-    return FromDriver(status);
-  }
-  std::vector<uint64_t> bases;
+  const DriverStatus status = driver_->IsCapturing(stream, &capturing);
+  if (HeapError error = FromFree(status); !error.ok()) return error;
   {
     MutexLock lock(table_.mu);
     Piece* piece = nullptr;
@@ -127,15 +129,36 @@ HeapError PassthroughHeap::FreeAsync(uint64_t address, Stream stream) {
     WEIR_STAT_SUB(stats_, handles, 1);
     put_off_.push_back(piece->base);
     if (capturing) {
-      ++stats_.deferred_frees;
-      return {};
+      captured_known_ = true;
+      captured_ = stream;
     }
-    bases.swap(put_off_);
   }
-  return GiveBack(std::move(bases));
+  if (!CaptureUnderWay()) return GiveBack();
+  MutexLock lock(table_.mu);
+  ++stats_.deferred_frees;
+  return {};
 }
 
-HeapError PassthroughHeap::GiveBack(std::vector<uint64_t> bases) {
+bool PassthroughHeap::CaptureUnderWay() {
+  Stream stream = nullptr;
+  {
+    MutexLock lock(table_.mu);
+    if (!captured_known_) return false;
+    stream = captured_;
+  }
+  bool capturing = false;
+  if (driver_->IsCapturing(stream, &capturing).ok() && capturing) return true;
+  MutexLock lock(table_.mu);
+  captured_known_ = false;
+  return false;
+}
+
+HeapError PassthroughHeap::GiveBack() {
+  std::vector<uint64_t> bases;
+  {
+    MutexLock lock(table_.mu);
+    bases.swap(put_off_);
+  }
   DriverStatus status = driver_->SynchronizeContext();
   while (status.ok() && !bases.empty()) {
     status = driver_->FreeClassic(bases.back());
@@ -144,21 +167,15 @@ HeapError PassthroughHeap::GiveBack(std::vector<uint64_t> bases) {
   }
   MutexLock lock(table_.mu);
   put_off_.insert(put_off_.end(), bases.begin(), bases.end());
-  const DriverErrorClass error_class = status.error_class();
-  if (error_class == DriverErrorClass::kCaptureViolation) {
-    ++stats_.deferred_frees;
-    return {};
-  }
-  // At process exit the driver has taken everything back already.
-  if (error_class == DriverErrorClass::kShuttingDown) return {};
-  return FromDriver(status);
+  if (status.error_class() != DriverErrorClass::kCaptureViolation) return FromFree(status);
+  ++stats_.deferred_frees;
+  return {};
 }
 
-std::vector<uint64_t> PassthroughHeap::TakePutOff() {
-  std::vector<uint64_t> bases;
+HeapError PassthroughHeap::StreamDestroyed(Stream stream) {
   MutexLock lock(table_.mu);
-  bases.swap(put_off_);
-  return bases;
+  if (captured_ == stream) captured_known_ = false;
+  return {};
 }
 
 HeapError PassthroughHeap::RecordUse(uint64_t address, Stream /*stream*/) {
@@ -180,8 +197,11 @@ bool PassthroughHeap::MayOwn(uint64_t address) {
 }
 
 HeapError PassthroughHeap::Trim(uint64_t /*keep_bytes*/) {
-  std::vector<uint64_t> bases = TakePutOff();
-  return bases.empty() ? HeapError() : GiveBack(std::move(bases));
+  {
+    MutexLock lock(table_.mu);
+    if (put_off_.empty()) return {};
+  }
+  return CaptureUnderWay() ? HeapError() : GiveBack();
 }
 
 HeapError PassthroughHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {

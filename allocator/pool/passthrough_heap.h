@@ -33,7 +33,7 @@ class PassthroughHeap {
   HeapError Free(uint64_t address) { return FreeAsync(address, nullptr); }
   HeapError FreeAsync(uint64_t address, Stream stream);
   HeapError RecordUse(uint64_t address, Stream stream);
-  HeapError StreamDestroyed(Stream) { return {}; }
+  HeapError StreamDestroyed(Stream stream);
   uint64_t UsableSize(uint64_t address);
   bool MayOwn(uint64_t address);
 
@@ -50,14 +50,18 @@ class PassthroughHeap {
 
   // The live piece at an address, or why there is none.
   HeapError Find(uint64_t address, Piece** piece);
-  // Waits for the device's work and gives memory back; puts it off if a capture forbids that.
-  HeapError GiveBack(std::vector<uint64_t> bases);
-  std::vector<uint64_t> TakePutOff();
+  // Whether a stream that was being captured at an earlier free still is.
+  bool CaptureUnderWay();
+  // Waits for the device's work and gives back what was freed; puts it off if a capture forbids
+  // that.
+  HeapError GiveBack();
 
   const std::unique_ptr<DeviceDriver> driver_;
   Table& table_;
   // Guarded by the table's lock, which is never held across a driver call.
-  std::vector<uint64_t> put_off_;  // bases that wait for a capture
+  std::vector<uint64_t> put_off_;  // bases to give back
+  bool captured_known_ = false;    // whether captured_ was being captured when last seen
+  Stream captured_ = nullptr;
   weir_stats_t stats_{};
 };
 

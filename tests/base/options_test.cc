@@ -111,8 +111,8 @@ TEST_CASE("blanks and empty items are passed over", "[options]") {
 TEST_CASE("an unknown key is an error that lists the keys", "[options]") {
   const std::string error = ErrorOf("device:sim,sim_memroy:1GiB");
   CHECK(Contains(error, "'sim_memroy'"));
-  for (const char* key :
-       {"device:cuda|sim", "sim_memory:BYTES", "mode:normal|passthrough", "marker_bytes"}) {
+  for (const char* key : {"device:cuda|sim  (cuda)", "sim_memory:BYTES  (24GiB)",
+                          "mode:normal|passthrough", "marker_bytes"}) {
     CHECK(Contains(error, key));
   }
 }
@@ -163,16 +163,6 @@ TEST_CASE("the environment gives options, and its errors name the variable", "[o
   setenv("WEIR_CONF", "colour:red", 1);
   CHECK_FALSE(ReadOptionsFromEnvironment(&options, &error));
   CHECK(error.find("WEIR_CONF: unknown option 'colour'") == 0);
-}
-
-TEST_CASE("the description has a line for each key", "[options]") {
-  const std::string text = DescribeOptions();
-  std::string keys = ErrorOf("x:1");
-  size_t commas = 0;
-  for (char c : keys) commas += c == ',';
-  size_t lines = 0;
-  for (char c : text) lines += c == '\n';
-  CHECK(lines == commas + 1);
 }
 
 }  // namespace

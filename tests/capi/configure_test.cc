@@ -159,7 +159,9 @@ TEST_CASE("the memory limit can be a fraction of each device", "[configure]") {
 }
 
 TEST_CASE("memory that is freed while the process ends is no error", "[configure]") {
-  CHECK(InChild("device:sim", nullptr, [] {
+  const char* conf = GENERATE("device:sim", "device:sim,vmm:off", "device:sim,mode:passthrough");
+  INFO(conf);
+  CHECK(InChild(conf, nullptr, [] {
           void* block = weir_malloc(100);
           void* large = weir_malloc(size_t{8} << 20);
           EXPECT_IN_CHILD(block != nullptr && large != nullptr);

@@ -97,6 +97,16 @@ inline weir_stream_t NewStream(int device = 0) {
   return stream;
 }
 
+// Sizes on both sides of every border between the pool's ways to serve them.
+inline const size_t kSizes[] = {
+    1,      100,    512,     513,      4096,         32768,    32769,     131072,
+    262144, 262145, 1048576, 2 * kMiB, 2 * kMiB + 1, 5 * kMiB, 20 * kMiB, 100 * kMiB};
+
+inline bool ErrorSays(const std::string& part) {
+  INFO(weir_last_error());
+  return std::string(weir_last_error()).find(part) != std::string::npos;
+}
+
 }  // namespace weir::test
 
 #endif  // WEIR_TESTS_CAPI_SIMULATED_WEIR_H_
