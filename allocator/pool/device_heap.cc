@@ -43,8 +43,10 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
   heap->granule_ = PointerIndex::kGranule;
   if (d.has_vmm()) {
     heap->granule_ = std::max(PointerIndex::kGranule, d.granularity());
+    // Every arena takes at least one chunk, so a small device needs room for many of them too.
+    const uint64_t least = std::max(d.total_bytes(), 64 * AddressSpace::kChunk);
     const DriverStatus status = heap->addresses_.Reserve(
-        d, d.total_bytes() * options.address_space_factor, d.total_bytes());
+        d, std::max(least, d.total_bytes() * options.address_space_factor), d.total_bytes());
     if (!status.ok()) {
       *error = heap->DriverFailure(status);
       return nullptr;
@@ -263,9 +265,9 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
         uses_.erase(uses);
       }
     }
-    std::unique_ptr<DeferredFree> deferred;
+    std::shared_ptr<DeferredFree> deferred;
     if (!waits.empty()) {
-      deferred = std::make_unique<DeferredFree>(
+      deferred = std::make_shared<DeferredFree>(
           DeferredFree{address, static_cast<uint32_t>(waits.size())});
     }
     WEIR_STAT_SUB(stats_, requested_bytes, requested);
@@ -282,10 +284,9 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
       block->state = BlockState::kDeferred;
     }
     for (StreamTimeline* wait : waits) {
-      wait->Defer(deferred.get(), bytes);
+      wait->Defer(deferred, bytes);
       record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
     }
-    deferred.release();  // the last timeline to complete takes it: ReleaseComplete
   }
   if (record_marker && space_mu_.TryLock()) {
     CompleteDeferred(/*wait=*/false).IgnoreError();  // only a head start: a miss tries again

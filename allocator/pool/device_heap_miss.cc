@@ -156,16 +156,15 @@ DriverStatus DeviceHeap::CompleteDeferred(bool wait) {
 }
 
 void DeviceHeap::ReleaseComplete() {
-  std::vector<DeferredFree*> complete;
+  std::vector<std::shared_ptr<DeferredFree>> complete;
   for (const auto& stream : streams_) stream->timeline.TakeComplete(&complete);
-  for (DeferredFree* free : complete) {
+  for (const auto& free : complete) {
     Block* block = PointerIndex::Get().Find(free->address);
     uint32_t object = 0;
     if (block->span != nullptr) {
       WEIR_CHECK(SpanLists::ObjectAt(*block->span, free->address, &object));
     }
     Release({block, object, {}}, /*keep=*/false);
-    delete free;
   }
 }
 

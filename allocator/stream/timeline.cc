@@ -1,5 +1,7 @@
 #include "allocator/stream/timeline.h"
 
+#include <utility>
+
 #include "allocator/base/check.h"
 
 namespace weir {
@@ -11,18 +13,18 @@ DriverStatus EventPool::Take(const DeviceDriver& driver, Event* event) {
   return {};
 }
 
-void StreamTimeline::Defer(DeferredFree* free, uint64_t bytes) {
+void StreamTimeline::Defer(std::shared_ptr<DeferredFree> free, uint64_t bytes) {
   const Epoch epoch = open();
   if (deferred_.empty() || deferred_.back().epoch != epoch) unmarked_bytes_ = 0;
   unmarked_bytes_ += bytes;
-  deferred_.push_back({epoch, free});
+  deferred_.push_back({epoch, std::move(free)});
 }
 
-void StreamTimeline::TakeComplete(std::vector<DeferredFree*>* out) {
+void StreamTimeline::TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* out) {
   while (!deferred_.empty() && IsComplete(deferred_.front().epoch)) {
-    DeferredFree* free = deferred_.front().free;
+    std::shared_ptr<DeferredFree> free = std::move(deferred_.front().free);
     deferred_.pop_front();
-    if (--free->remaining == 0) out->push_back(free);
+    if (--free->remaining == 0) out->push_back(std::move(free));
   }
 }
 

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "allocator/block/block.h"
@@ -33,7 +34,7 @@ class EventPool {
   std::vector<Event> free_;
 };
 
-// A freed block or object that waits for `remaining` timelines.
+// A freed block or object that waits for `remaining` timelines; each of them holds a share.
 struct DeferredFree {
   uint64_t address;
   uint32_t remaining;
@@ -57,13 +58,13 @@ class StreamTimeline {
 
   // ---- Under the heap lock ----
   // Lets a free wait for all that the stream was given so far.
-  void Defer(DeferredFree* free, uint64_t bytes);
+  void Defer(std::shared_ptr<DeferredFree> free, uint64_t bytes);
   bool has_deferred() const { return !deferred_.empty(); }
   // Bytes deferred in the epoch of the newest deferred free.
   uint64_t unmarked_bytes() const { return unmarked_bytes_; }
   Epoch last_deferred_epoch() const { return deferred_.back().epoch; }
   // Takes the frees whose epoch is complete; `out` receives those that wait for nothing else.
-  void TakeComplete(std::vector<DeferredFree*>* out);
+  void TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* out);
 
   // ---- Under the space lock, without the heap lock: these call the driver ----
   // Records a marker. Does nothing while the stream is being captured: an event recorded there
@@ -85,7 +86,7 @@ class StreamTimeline {
   };
   struct Waiting {
     Epoch epoch;
-    DeferredFree* free;
+    std::shared_ptr<DeferredFree> free;
   };
 
   void Complete(Epoch epoch);

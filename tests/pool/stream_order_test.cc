@@ -33,7 +33,8 @@ TEST_CASE("memory freed on another stream is not reused before that stream has g
     sim::ReleaseStream(0, other);
     sim::RunUntilIdle();
     bool reused = false;
-    for (int i = 0; i < 300 && !reused; ++i) {
+    // Markers are looked at when the stream's own memory is used up, not before.
+    for (int i = 0; i < 2000 && !reused; ++i) {
       const uint64_t b = f.Allocate(bytes, owner);
       f.Write(owner, b, bytes);
       reused = b == a;
@@ -88,9 +89,8 @@ TEST_CASE("context markers are batched: many frees, one event", "[order]") {
   for (int i = 0; i < 200; ++i) blocks.push_back(f.Allocate(600, kAnyStream));
   sim::ResetCallCounts();
   for (uint64_t at : blocks) f.Free(at);
-  for (int i = 0; i < 200; ++i) f.Allocate(600, kAnyStream);
-  REQUIRE(sim::CallCount("cuCtxRecordEvent") <= 2);
-  REQUIRE(sim::CallCount("cuCtxRecordEvent") >= 1);
+  for (int i = 0; i < 2000; ++i) f.Allocate(600, kAnyStream);
+  REQUIRE(sim::CallCount("cuCtxRecordEvent") == 1);
 }
 
 TEST_CASE("idle memory of one stream serves another only when its work is complete", "[order]") {

@@ -29,7 +29,8 @@ TEST_CASE("threads allocate, free for each other and trim at the same time", "[t
       for (int i = 0; i < kSteps; ++i) {
         const uint64_t bytes = 1 + random() % (uint64_t{1} << (random() % 22));
         HeapError error;
-        uint64_t at = f.heap().Allocate(bytes, 512, random() % 4 == 0 ? kAnyStream : stream, &error);
+        uint64_t at =
+            f.heap().Allocate(bytes, 512, random() % 4 == 0 ? kAnyStream : stream, &error);
         if (at == 0 && error.code != WEIR_ERROR_OUT_OF_MEMORY) ++wrong;
         at = slots[random() % slots.size()].exchange(at);
         if (at != 0) {

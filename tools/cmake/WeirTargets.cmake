@@ -17,6 +17,8 @@ endif()
 if(WEIR_SANITIZE)
   # For the whole tree, so that inline code of every library is instrumented alike.
   add_compile_options(${weir_sanitizer_flags})
+  # GCC reports false positives inside Abseil and the standard library when it instruments.
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(${weir_sanitizer_flags})
 endif()
 
