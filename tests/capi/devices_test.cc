@@ -24,8 +24,7 @@ TEST_CASE("bytes copied to the device come back, on every kind of transfer", "[c
   REQUIRE(weir_memcpy_async(received.data(), second, kBytes, stream) == WEIR_OK);
   {
     const CurrentDevice current(0);
-    REQUIRE(DriverEntry<PFN_cuStreamSynchronize_v2000>("cuStreamSynchronize", 2000)(stream) ==
-            CUDA_SUCCESS);
+    REQUIRE(DriverEntry<CUresult(CUstream)>("cuStreamSynchronize", 2000)(stream) == CUDA_SUCCESS);
   }
   std::memset(sent.data(), 0x55, 10);
   CHECK(received == sent);
@@ -155,7 +154,7 @@ TEST_CASE("blocks of a destroyed stream can be used up and freed", "[capi]") {
   REQUIRE(weir_free_async(first, stream) == WEIR_OK);
   REQUIRE(weir_stream_destroyed(stream) == WEIR_OK);
   CurrentDevice current(0);
-  REQUIRE(DriverEntry<PFN_cuStreamDestroy_v4000>("cuStreamDestroy", 4000)(stream) == CUDA_SUCCESS);
+  REQUIRE(DriverEntry<CUresult(CUstream)>("cuStreamDestroy", 4000)(stream) == CUDA_SUCCESS);
   CHECK(weir_usable_size(second) >= 3000);
   CHECK(weir_free(second) == WEIR_OK);
   CHECK(weir_stream_destroyed(stream) == WEIR_OK);  // unknown by now: nothing to do
@@ -166,7 +165,7 @@ TEST_CASE("allocating, and freeing in stream order, leave a stream capture valid
   const weir_stream_t stream = NewStream();
   void* before = weir_malloc_async(3 * kMiB, stream);
   const CurrentDevice current(0);
-  REQUIRE(DriverEntry<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture", 10010)(
+  REQUIRE(DriverEntry<CUresult(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture", 10010)(
               stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
   void* inside = weir_malloc_async(7 * kMiB, stream);
   void* any = weir_malloc(9 * kMiB);
@@ -176,7 +175,7 @@ TEST_CASE("allocating, and freeing in stream order, leave a stream capture valid
   void* more = weir_malloc(11 * kMiB);
   CHECK(more != nullptr);
   CUgraph graph = nullptr;
-  CHECK(DriverEntry<PFN_cuStreamEndCapture_v10000>("cuStreamEndCapture", 10000)(stream, &graph) ==
+  CHECK(DriverEntry<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture", 10000)(stream, &graph) ==
         CUDA_SUCCESS);
   for (void* block : {inside, any, more}) CHECK(weir_free(block) == WEIR_OK);
   // What had to wait for the capture's end is not lost.

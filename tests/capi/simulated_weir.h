@@ -3,9 +3,6 @@
 #ifndef WEIR_TESTS_CAPI_SIMULATED_WEIR_H_
 #define WEIR_TESTS_CAPI_SIMULATED_WEIR_H_
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <cstdlib>
 #include <string>
 
@@ -64,12 +61,13 @@ class SimulatedWeir {
   }
 };
 
-template <typename Pfn>
-Pfn DriverEntry(const char* name, int version) {
+// A function of the simulated driver, by name and version.
+template <typename Function>
+Function* DriverEntry(const char* name, int version) {
   void* pointer = nullptr;
   REQUIRE(simcuda_get_proc_address(name, &pointer, version, 0, nullptr) == CUDA_SUCCESS);
   REQUIRE(pointer != nullptr);
-  return reinterpret_cast<Pfn>(pointer);
+  return reinterpret_cast<Function*>(pointer);
 }
 
 // A device's primary context, current in this thread for a scope.
@@ -77,22 +75,20 @@ class CurrentDevice {
  public:
   explicit CurrentDevice(int ordinal) {
     CUcontext context = nullptr;
-    REQUIRE(DriverEntry<PFN_cuDevicePrimaryCtxRetain_v7000>("cuDevicePrimaryCtxRetain", 7000)(
+    REQUIRE(DriverEntry<CUresult(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain", 7000)(
                 &context, ordinal) == CUDA_SUCCESS);
-    REQUIRE(DriverEntry<PFN_cuCtxPushCurrent_v4000>("cuCtxPushCurrent", 4000)(context) ==
-            CUDA_SUCCESS);
+    REQUIRE(DriverEntry<CUresult(CUcontext)>("cuCtxPushCurrent", 4000)(context) == CUDA_SUCCESS);
   }
   ~CurrentDevice() {
     CUcontext context = nullptr;
-    CHECK(DriverEntry<PFN_cuCtxPopCurrent_v4000>("cuCtxPopCurrent", 4000)(&context) ==
-          CUDA_SUCCESS);
+    CHECK(DriverEntry<CUresult(CUcontext*)>("cuCtxPopCurrent", 4000)(&context) == CUDA_SUCCESS);
   }
 };
 
 inline weir_stream_t NewStream(int device = 0) {
   const CurrentDevice current(device);
   CUstream stream = nullptr;
-  REQUIRE(DriverEntry<PFN_cuStreamCreate_v2000>("cuStreamCreate", 2000)(
+  REQUIRE(DriverEntry<CUresult(CUstream*, unsigned)>("cuStreamCreate", 2000)(
               &stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   return stream;
 }
