@@ -48,7 +48,8 @@ typedef enum weir_status {
 /* ---- Configuration ----------------------------------------------------------------------------
  * Options are text: "key:value,key:value", for example "device:sim,sim_memory:24GiB". The
  * environment variable WEIR_CONF holds them in the same form, and WEIR_DISABLE=1 means
- * mode:passthrough. A wrong or unknown option makes every function fail with
+ * mode:passthrough: every request goes straight to the driver, and every free waits for the device's
+ * work, except during a stream capture that a free has named, when it is put off. A wrong or unknown option makes every function fail with
  * WEIR_ERROR_CONFIGURATION and a text that lists the options. */
 
 /* Sets options, which win over the environment's. Call it before any other function of this header
@@ -168,6 +169,7 @@ typedef struct weir_stats {
   uint64_t unused_[16];    /* room to grow without a change of size */
 } weir_stats_t;
 
+/* All zero, without a limit, for a device that has not been used yet: it is not started for this. */
 WEIR_API int weir_get_stats(int device, weir_stats_t* stats);
 WEIR_API int weir_reset_peak_stats(int device);
 
