@@ -66,8 +66,7 @@ for package in weir weir-static; do
   done
 done
 
-step "the weir command"
-unset WEIR_CONF
+step "the weir command, whose own options win over WEIR_CONF"
 "$prefix/bin/weir" --version
 "$prefix/bin/weir" replay "$source/bench/traces/resnet50_offline.weirtrace" --json "$work/replay.json"
 python3 - "$work/replay.json" <<'PYTHON'

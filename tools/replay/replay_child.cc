@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -13,23 +12,22 @@
 #include "tools/replay/replayer.h"
 #include "tools/replay/text.h"
 #include "tools/trace/trace_io.h"
+#include "weir/weir.h"
 
 namespace weir::replay {
 namespace {
 
 using nlohmann::json;
 
-// Weir learns its device from WEIR_CONF when it is first called. The user's keys come last.
+// The command's options win over those of WEIR_CONF, which may set others. If WEIR_CONF is wrong,
+// the first call that needs a device says so.
 void SetConfiguration(const ReplayOptions& options, int devices) {
   std::string conf = "device:cuda";
   if (options.simulated) {
     conf = absl::StrCat("device:sim,sim_memory:", ExactBytes(options.memory_bytes),
                         ",sim_devices:", devices);
   }
-  if (const char* given = std::getenv("WEIR_CONF"); given != nullptr && *given != '\0') {
-    absl::StrAppend(&conf, ",", given);
-  }
-  setenv("WEIR_CONF", conf.c_str(), /*overwrite=*/1);
+  weir_configure(conf.c_str());
 }
 
 int WriteResult(const json& result, int fd) {
