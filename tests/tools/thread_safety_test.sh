@@ -5,7 +5,7 @@ set -uo pipefail
 clang=$1
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 flags=(-std=c++20 -fsyntax-only -Wthread-safety -Werror=thread-safety -I. -Iallocator/include
-       -isystem "$2")
+       -isystem "$2" '-DWEIR_VERSION="none"')
 
 if "$clang" "${flags[@]}" -x c++ - 2>/dev/null <<'CODE'
 #include "allocator/base/mutex.h"
