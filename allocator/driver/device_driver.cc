@@ -13,9 +13,28 @@ namespace weir {
 // Name without "cu"; the arguments follow.
 #define WEIR_CALL(Name, ...) Call("cu" #Name, driver_.entries().Name __VA_OPT__(, ) __VA_ARGS__)
 
+// The device whose context is current and whose capture scope is open, because of a CallSeries.
+static thread_local const DeviceDriver* series_device = nullptr;
+
+struct CallSeries::Scopes {
+  explicit Scopes(const DriverTable& entries, CUcontext wanted)
+      : context(entries, wanted), relaxed(entries) {}
+  ScopedDeviceContext context;
+  RelaxedCaptureScope relaxed;
+};
+
+CallSeries::CallSeries(const DeviceDriver& device) : outer_(series_device) {
+  if (outer_ == &device) return;
+  scopes_ = std::make_unique<Scopes>(device.driver_.entries(), device.context_);
+  if (scopes_->context.status().ok()) series_device = &device;
+}
+
+CallSeries::~CallSeries() { series_device = outer_; }
+
 template <typename Function, typename... Args>
 DriverStatus DeviceDriver::Call(const char* entry, Function function, Args... args) const {
   if (function == nullptr) return DriverStatus(CUDA_ERROR_NOT_SUPPORTED, entry);
+  if (series_device == this) return DriverStatus(function(args...), entry);
   const ScopedDeviceContext current(driver_.entries(), context_);
   if (!current.status().ok()) return current.status();
   const RelaxedCaptureScope relaxed(driver_.entries());
@@ -61,8 +80,8 @@ void DeviceDriver::SwitchOffVmm(const DriverStatus& why) const {
 void DeviceDriver::SwitchOffContextEvents(const DriverStatus& why) const {
   if (!context_events_on_.exchange(false)) return;
   std::fprintf(stderr,
-               "weir: device %d: %s; context events are off for this process, stream events are "
-               "used\n",
+               "weir: device %d: %s; context events are off for this process, the context is "
+               "synchronized instead\n",
                ordinal_, why.ToString().c_str());
 }
 

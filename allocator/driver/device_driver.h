@@ -29,6 +29,22 @@ using Stream = CUstream_st*;     // CUstream
 using Event = CUevent_st*;       // CUevent
 
 class Driver;  // driver.h: the table of entry points
+class DeviceDriver;
+
+// For its lifetime all calls that the thread makes to the device share one change of context and
+// one relaxed capture scope: a slow path opens one around its driver calls. Not around callbacks.
+class CallSeries {
+ public:
+  explicit CallSeries(const DeviceDriver& device);
+  ~CallSeries();
+  CallSeries(const CallSeries&) = delete;
+  CallSeries& operator=(const CallSeries&) = delete;
+
+ private:
+  struct Scopes;
+  std::unique_ptr<Scopes> scopes_;  // null inside another series of the same device
+  const DeviceDriver* const outer_;
+};
 
 class DeviceDriver {
  public:
@@ -102,6 +118,7 @@ class DeviceDriver {
   uint64_t NowNs() const;
 
  private:
+  friend class CallSeries;
   DeviceDriver(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
 
   // Makes one driver call in the context of the device and in relaxed capture mode.

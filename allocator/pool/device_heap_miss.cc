@@ -71,6 +71,7 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
   StreamHeap* owner = StreamFor(stream, error);
   if (owner == nullptr) return 0;
   MutexLock space(space_mu_);
+  const CallSeries series(*driver_);
   DriverStatus status = CompleteDeferred(/*wait=*/false);
   if (IsFatal(status)) {
     *error = DriverFailure(status);

@@ -10,6 +10,7 @@ namespace weir {
 
 HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   MutexLock space(space_mu_);
+  const CallSeries series(*driver_);
   DriverStatus status = CompleteDeferred(/*wait=*/true);
   if (status.ok()) status = ReleaseIdle(keep_bytes);
   return status.ok() ? HeapError() : DriverFailure(status);

@@ -202,6 +202,27 @@ TEST_CASE("every method gives the caller's context and capture mode back", "[dev
   }
 }
 
+TEST_CASE("a series of calls changes context and capture mode once", "[device_driver]") {
+  const SimDevice sim;
+  const auto device = sim.Create();
+  REQUIRE(sim.Current() == nullptr);
+  sim::ResetCallCounts();
+  {
+    const CallSeries series(*device);
+    for (int i = 0; i < 3; ++i) {
+      const CallSeries inner(*device);
+      uint64_t free_bytes = 0, total_bytes = 0;
+      REQUIRE(device->MemGetInfo(&free_bytes, &total_bytes).ok());
+    }
+    REQUIRE(sim::CallCount("cuCtxPushCurrent") == 1);
+    REQUIRE(sim::CallCount("cuThreadExchangeStreamCaptureMode") == 1);
+  }
+  REQUIRE(sim::CallCount("cuMemGetInfo") == 3);
+  REQUIRE(sim::CallCount("cuCtxPopCurrent") == 1);
+  REQUIRE(sim::CallCount("cuThreadExchangeStreamCaptureMode") == 2);
+  REQUIRE(sim.Current() == nullptr);
+}
+
 TEST_CASE("slow calls leave somebody's stream capture valid", "[device_driver]") {
   const SimDevice sim;
   const auto device = sim.Create();
