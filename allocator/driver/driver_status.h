@@ -30,6 +30,11 @@ class [[nodiscard]] DriverStatus {
   const char* entry() const { return entry_; }
   DriverErrorClass error_class() const;
   bool is_out_of_memory() const { return error_class() == DriverErrorClass::kOutOfMemory; }
+  // The driver will answer nothing else any more.
+  bool is_fatal() const {
+    const DriverErrorClass c = error_class();
+    return c == DriverErrorClass::kSticky || c == DriverErrorClass::kShuttingDown;
+  }
 
   // For example "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)".
   std::string ToString() const;

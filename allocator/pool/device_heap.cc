@@ -289,6 +289,8 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
     }
   }
   if (record_marker && space_mu_.TryLock()) {
+    const CallSeries series(*driver_);
+    context_is_captured_ = IsCapturing();
     CompleteDeferred(/*wait=*/false).IgnoreError();  // only a head start: a miss tries again
     space_mu_.Unlock();
   }

@@ -2,6 +2,7 @@
 //
 //   hit   device_heap.cc        heap lock, no driver call
 //   miss  device_heap_miss.cc   space lock; the rungs from "what is complete now" to out of memory
+//         device_heap_map.cc    how a rung makes memory: window, victims, driver calls, commit
 //   trim  device_heap_trim.cc   giving memory back, limits, information
 //
 // Note [Locks]. heap_mu_ guards all bookkeeping and is never held across a driver call: a hit waits
@@ -84,10 +85,9 @@ class DeviceHeap {
   // How far a rung of the miss goes; device_heap_miss.cc.
   struct Rung {
     bool within_soft_limit;
-    bool may_wait;
     bool no_growth;
   };
-  struct Change;  // a mapping under way; device_heap_miss.cc
+  struct Change;  // a mapping under way; device_heap_map.cc
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;
 
   DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
@@ -119,11 +119,22 @@ class DeviceHeap {
   void ReleaseComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Closes and polls the timelines that idle handles wait for.
   DriverStatus ProveIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Whether a stream of the context is known to be under capture. Markers of the context and
+  // waiting for it are then out of the question.
+  bool IsCapturing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  MarkerCalls marker_calls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) {
+    return {*driver_, events_, context_is_captured_};
+  }
+  HeapError OutOfMemory(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  HeapError DriverFailure(const DriverStatus& status) const;
+  std::vector<StreamHeap*> Streams() ABSL_LOCKS_EXCLUDED(heap_mu_);
+
+  // ---- device_heap_map.cc ----
   uint64_t MapAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                           DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };
-  Planned PlanLocked(const Request& request, const Rung& rung, bool proved, Change* change)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  Planned PlanLocked(const Request& request, const Rung& rung, bool proved, bool may_wait,
+                     Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   DriverStatus Carry(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // After a change: indexes the handle where it is now, or deletes its record if its memory is
   // gone. True if it is stuck.
@@ -132,11 +143,8 @@ class DeviceHeap {
   DriverStatus AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                               DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  HeapError OutOfMemory(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  HeapError DriverFailure(const DriverStatus& status) const;
   bool IsComplete(const Handle& handle) const;
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  std::vector<StreamHeap*> Streams() ABSL_LOCKS_EXCLUDED(heap_mu_);
 
   // ---- device_heap_trim.cc ----
   // Releases idle complete handles, highest address first, until reserved <= keep_bytes.
@@ -153,6 +161,8 @@ class DeviceHeap {
   Mutex space_mu_ ABSL_ACQUIRED_BEFORE(heap_mu_);
   AddressSpace addresses_ ABSL_GUARDED_BY(space_mu_);
   EventPool events_ ABSL_GUARDED_BY(space_mu_);
+  // Asked once at the begin of each miss or trim.
+  bool context_is_captured_ ABSL_GUARDED_BY(space_mu_) = false;
 
   Mutex heap_mu_;
   BlockPool blocks_ ABSL_GUARDED_BY(heap_mu_);

@@ -6,9 +6,6 @@
 //   4. all deferred frees, waited for
 //   5. the same without new memory, if the driver has none left although the limit would allow it
 //   6. out of memory, with a report
-//
-// A change of the mapping goes through four steps: PlanLocked chooses and marks (heap lock), Carry
-// waits and calls the driver (no heap lock), Commit tells the blocks (heap lock).
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -19,22 +16,12 @@
 
 namespace weir {
 
-struct DeviceHeap::Change {
-  Arena* arena = nullptr;
-  uint64_t begin = 0;  // of the block to be made
-  uint64_t bytes = 0;
-  Window window{};
-  MapPlan plan;
-  Block* busy = nullptr;              // the window
-  std::vector<Block*> victim_blocks;  // busy: where mapped victims come from
-  std::vector<uint64_t> victims_were_at;
-};
-
 namespace {
 
-bool IsFatal(const DriverStatus& status) {
-  const DriverErrorClass c = status.error_class();
-  return c == DriverErrorClass::kSticky || c == DriverErrorClass::kShuttingDown;
+// The rung found no memory; the next one may. (A capture forbids proofs that it could have used.)
+bool IsShortage(const DriverStatus& status) {
+  return status.ok() || status.is_out_of_memory() ||
+         status.error_class() == DriverErrorClass::kCaptureViolation;
 }
 
 // The mechanism does not work here, whatever the capability probe said.
@@ -54,17 +41,6 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
   return streams;
 }
 
-bool DeviceHeap::IsComplete(const Handle& handle) const {
-  return handle.arena == nullptr || handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
-}
-
-void DeviceHeap::FlushKept() {
-  for (const auto& stream : streams_) {
-    stream->small.FlushKept();
-    stream->large.FlushKept();
-  }
-}
-
 // ---- The rungs ----------------------------------------------------------------------------------
 
 uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapError* error) {
@@ -72,8 +48,9 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
   if (owner == nullptr) return 0;
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
+  context_is_captured_ = IsCapturing();
   DriverStatus status = CompleteDeferred(/*wait=*/false);
-  if (IsFatal(status)) {
+  if (status.is_fatal()) {
     *error = DriverFailure(status);
     return 0;
   }
@@ -83,13 +60,13 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
     if (const uint64_t address = TryAllocate(owner, request)) return address;
   }
   constexpr Rung kRungs[] = {
-      {.within_soft_limit = true, .may_wait = true, .no_growth = false},
-      {.within_soft_limit = false, .may_wait = true, .no_growth = false},
-      {.within_soft_limit = false, .may_wait = true, .no_growth = true},
+      {.within_soft_limit = true, .no_growth = false},
+      {.within_soft_limit = false, .no_growth = false},
+      {.within_soft_limit = false, .no_growth = true},
   };
   for (const Rung& rung : kRungs) {
     if (!rung.within_soft_limit) {
-      if (status = CompleteDeferred(/*wait=*/true); IsFatal(status)) break;
+      if (status = CompleteDeferred(/*wait=*/true); status.is_fatal()) break;
       MutexLock lock(heap_mu_);
       if (const uint64_t address = TryAllocate(owner, request)) return address;
     }
@@ -101,9 +78,9 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
       address = SegmentAndAllocate(owner, request, rung, &status);
     }
     if (address != 0) return address;
-    if (!status.ok() && !status.is_out_of_memory()) break;
+    if (!IsShortage(status)) break;
   }
-  *error = status.ok() || status.is_out_of_memory() ? OutOfMemory(request) : DriverFailure(status);
+  *error = IsShortage(status) ? OutOfMemory(request) : DriverFailure(status);
   return 0;
 }
 
@@ -127,6 +104,19 @@ HeapError DeviceHeap::OutOfMemory(const Request& request) {
   return HeapError(WEIR_ERROR_OUT_OF_MEMORY, std::move(text));
 }
 
+bool DeviceHeap::IsCapturing() {
+  // The legacy stream stands for every blocking stream, known or not.
+  std::vector<Stream> streams{nullptr};
+  for (StreamHeap* s : Streams()) {
+    if (s->timeline.kind() == StreamTimeline::Kind::kStream)
+      streams.push_back(s->timeline.stream());
+  }
+  return std::any_of(streams.begin(), streams.end(), [this](Stream stream) {
+    bool capturing = false;
+    return driver_->IsCapturing(stream, &capturing).ok() && capturing;
+  });
+}
+
 // ---- Time ---------------------------------------------------------------------------------------
 
 DriverStatus DeviceHeap::CompleteDeferred(bool wait) {
@@ -141,15 +131,15 @@ DriverStatus DeviceHeap::CompleteDeferred(bool wait) {
     }
     DriverStatus status;
     if (wait) {
-      status = timeline.Wait(*driver_, &events_, last);
+      status = timeline.Wait(marker_calls(), last);
       MutexLock lock(heap_mu_);
       ++stats_.waits;
     } else {
-      if (last == timeline.open()) status = timeline.Close(*driver_, &events_);
-      if (status.ok()) status = timeline.Poll(*driver_, &events_);
+      if (last == timeline.open()) status = timeline.Close(marker_calls());
+      if (status.ok()) status = timeline.Poll(marker_calls());
     }
     if (!status.ok()) result = status;
-    if (IsFatal(status)) return status;
+    if (status.is_fatal()) return status;
   }
   MutexLock lock(heap_mu_);
   ReleaseComplete();
@@ -183,230 +173,11 @@ DriverStatus DeviceHeap::ProveIdle() {
     }
     if (!needed) continue;
     DriverStatus status;
-    if (open) status = timeline.Close(*driver_, &events_);
-    if (status.ok()) status = timeline.Poll(*driver_, &events_);
-    if (IsFatal(status)) return status;
+    if (open) status = timeline.Close(marker_calls());
+    if (status.ok()) status = timeline.Poll(marker_calls());
+    if (status.is_fatal()) return status;
   }
   return {};
-}
-
-// ---- Memory by mapping --------------------------------------------------------------------------
-
-uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
-                                    DriverStatus* status) {
-  Change change;
-  change.arena = &owner->ArenaFor(request.block);
-  for (bool proved = false;;) {
-    Planned planned;
-    {
-      MutexLock lock(heap_mu_);
-      planned = PlanLocked(request, rung, proved, &change);
-    }
-    if (planned == Planned::kYes) break;
-    if (planned == Planned::kNoMemory) {
-      *status = {};
-      return 0;
-    }
-    *status = planned == Planned::kNeedsProof
-                  ? ProveIdle()
-                  : AddAddresses(change.arena, request.block + request.alignment + granule_);
-    if (!status->ok()) return 0;
-    if (planned == Planned::kNeedsProof) proved = true;
-  }
-  const uint64_t start_ns = driver_->NowNs();
-  *status = Carry(&change);
-  const uint64_t driver_ns = driver_->NowNs() - start_ns;
-  MutexLock lock(heap_mu_);
-  stats_.driver_time_ns += driver_ns;
-  if (!change.plan.victims.empty()) policy_.Charge(driver_ns);
-  Block* block = Commit(&change, status->ok());
-  return block != nullptr ? Finish(owner, request, block) : 0;
-}
-
-DriverStatus DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
-  uint64_t preferred = 0, begin = 0, taken = 0;
-  {
-    MutexLock lock(heap_mu_);
-    preferred = arena->end_of_newest_region();
-  }
-  if (!addresses_.Take(bytes, preferred, &begin, &taken))
-    return DriverStatus(2, "cuMemAddressReserve");  // the reservation is used up
-  MutexLock lock(heap_mu_);
-  if (!PointerIndex::Get().Cover(begin, taken)) {
-    addresses_.Return(begin, taken);
-    return DriverStatus(2, "host memory for the pointer index");
-  }
-  arena->AddHoles(begin, taken);
-  return {};
-}
-
-DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung, bool proved,
-                                           Change* change) {
-  Arena* arena = change->arena;
-  arena->FlushKept();
-  if (arena->LargestHole() < request.block + request.alignment) return Planned::kNeedsAddresses;
-  const std::optional<Window> window = FindWindow(*arena, request.block, request.alignment);
-  WEIR_CHECK(window.has_value());
-
-  // What may be made new, in whole granules.
-  const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
-  const uint64_t active = std::max(stats_.peak_active_bytes, stats_.active_bytes + request.block);
-  const uint64_t soft = std::min(hard, policy_.SoftLimit(active));
-  const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
-    if (rung.no_growth || limit <= reserved) return uint64_t{0};
-    return AlignDown(limit - reserved, granule_);
-  };
-  const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
-
-  // The rest comes from memory that lies idle.
-  const uint64_t deficit = window->missing > room ? window->missing - room : 0;
-  std::vector<Handle*> victims;
-  if (deficit > 0) {
-    FlushKept();
-    VictimRules rules;
-    rules.keep_begin = window->busy_begin;
-    rules.keep_end = window->busy_end;
-    rules.is_complete = [this](const Handle& h) { return IsComplete(h); };
-    victims = ChooseVictims(handles_.all(), deficit, rules);
-    uint64_t sum = 0;
-    for (const Handle* h : victims) sum += h->bytes;
-    if (sum < deficit) {
-      if (!proved) return Planned::kNeedsProof;
-      rules.take_incomplete = rung.may_wait;
-      victims = ChooseVictims(handles_.all(), deficit, rules);
-      sum = 0;
-      for (const Handle* h : victims) sum += h->bytes;
-      if (sum + room_below(hard) < window->missing) return Planned::kNoMemory;
-    }
-  }
-
-  change->window = *window;
-  change->begin = window->begin;
-  change->bytes = request.block;
-  change->plan =
-      TileHoles(window->holes, victims, policy_.HandleBytes(stats_.reserved_bytes, granule_));
-  blocks_.Reserve(2 * victims.size() + 2 * window->holes.size() + 16);
-  change->busy = arena->CarveBusy(window->run, window->busy_begin, window->busy_end);
-  for (Piece& piece : change->plan.pieces) {
-    if (piece.created) piece.handle = handles_.New(piece.bytes);
-    piece.handle->taken = true;
-  }
-  for (Handle* h : change->plan.victims) {
-    h->taken = true;
-    change->victims_were_at.push_back(h->at);
-  }
-  for (const auto& stream : streams_) {
-    for (Arena* a : {&stream->small, &stream->large}) {
-      std::vector<Handle*> mapped_here;
-      for (Handle* h : change->plan.victims) {
-        if (h->arena == a) mapped_here.push_back(h);
-      }
-      if (mapped_here.empty()) continue;
-      std::sort(mapped_here.begin(), mapped_here.end(),
-                [](const Handle* x, const Handle* y) { return x->at < y->at; });
-      a->CarveHandles(mapped_here, &change->victim_blocks);
-    }
-  }
-  // Now, because uncounting walks the handles by their addresses, which the plan is about to
-  // change.
-  arena->UncountBusy(change->busy);
-  for (Block* block : change->victim_blocks) block->arena->UncountBusy(block);
-  return Planned::kYes;
-}
-
-DriverStatus DeviceHeap::Carry(Change* change) {
-  for (const Handle* h : change->plan.victims) {
-    if (IsComplete(*h)) continue;
-    StreamTimeline& timeline = h->arena->owner()->timeline;
-    const DriverStatus status = timeline.Wait(*driver_, &events_, h->idle_epoch);
-    if (!status.ok()) return status;
-    MutexLock lock(heap_mu_);
-    ++stats_.waits;
-  }
-  return ExecuteMapPlan(*driver_, &change->plan);
-}
-
-bool DeviceHeap::PlaceOrForget(Handle* handle) {
-  handle->taken = false;
-  if (handle->at != 0) PointerIndex::Get().SetHandle(handle, handle->at, handle->bytes);
-  const bool stuck = handle->stuck;
-  if (handle->id == 0) {
-    WEIR_STAT_SUB(stats_, reserved_bytes, handle->bytes);
-    WEIR_STAT_SUB(stats_, handles, 1);
-    handles_.Delete(handle);
-  }
-  return stuck;
-}
-
-Block* DeviceHeap::Commit(Change* change, bool success) {
-  PointerIndex& index = PointerIndex::Get();
-  const MapPlan& plan = change->plan;
-  bool stuck = false;
-  for (size_t i = 0; i < plan.victims.size(); ++i) {
-    Handle* victim = plan.victims[i];
-    if (change->victims_were_at[i] != 0) {
-      index.SetHandle(nullptr, change->victims_were_at[i], victim->bytes);
-    }
-    if (victim->at != change->victims_were_at[i]) {
-      if (victim->at != 0 && change->victims_were_at[i] != 0) {
-        stats_.remapped_bytes += victim->bytes;
-      }
-      victim->arena = victim->at != 0 ? change->arena : nullptr;
-      victim->idle_epoch = 0;
-    }
-    stuck |= PlaceOrForget(victim);
-  }
-  for (const Piece& piece : plan.pieces) {
-    if (!piece.created) continue;
-    WEIR_STAT_ADD(stats_, reserved_bytes, piece.bytes);
-    WEIR_STAT_ADD(stats_, handles, 1);
-    piece.handle->arena = piece.handle->at != 0 ? change->arena : nullptr;
-    stuck |= PlaceOrForget(piece.handle);
-  }
-  if (stuck) return nullptr;  // never hand the ranges out: the blocks stay busy for ever
-  for (Block* block : change->victim_blocks) block->arena->Settle(block, 0);
-  Block* settled = change->arena->Settle(change->busy, change->begin);
-  return success ? change->arena->CarveLive(settled, change->begin, change->bytes) : nullptr;
-}
-
-// ---- Memory by classic segments -----------------------------------------------------------------
-
-uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
-                                        DriverStatus* status) {
-  // The sizes that spare most driver calls for little waste: see PyTorch's allocator.
-  constexpr uint64_t kSmallSegment = 2 * kMiB, kLargeSegment = 20 * kMiB;
-  Arena& arena = owner->ArenaFor(request.block);
-  const uint64_t exact = AlignUp(request.block + request.alignment - kBlockAlignment, 2 * kMiB);
-  uint64_t bytes = exact;
-  if (rung.within_soft_limit) {
-    bytes = std::max(exact, &arena == &owner->small ? kSmallSegment : kLargeSegment);
-  } else if (*status = ReleaseIdle(0); IsFatal(*status)) {
-    return 0;
-  }
-  {
-    MutexLock lock(heap_mu_);
-    const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
-    if (bytes > hard || stats_.reserved_bytes > hard - bytes) {
-      *status = {};
-      return 0;
-    }
-  }
-  const uint64_t start_ns = driver_->NowNs();
-  DeviceAddress at = 0;
-  *status = driver_->AllocateClassic(bytes, &at);
-  const uint64_t driver_ns = driver_->NowNs() - start_ns;
-  MutexLock lock(heap_mu_);
-  stats_.driver_time_ns += driver_ns;
-  if (!status->ok()) return 0;
-  WEIR_CHECK(PointerIndex::Get().Cover(at, bytes));
-  has_segments_.store(true, std::memory_order_relaxed);
-  Handle* segment = handles_.New(bytes);
-  segment->at = at;
-  segment->arena = &arena;
-  WEIR_STAT_ADD(stats_, reserved_bytes, bytes);
-  WEIR_STAT_ADD(stats_, handles, 1);
-  arena.AddSegment(segment);
-  return TryAllocate(owner, request);
 }
 
 }  // namespace weir

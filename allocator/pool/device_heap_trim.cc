@@ -11,6 +11,7 @@ namespace weir {
 HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
+  context_is_captured_ = IsCapturing();
   DriverStatus status = CompleteDeferred(/*wait=*/true);
   if (status.ok()) status = ReleaseIdle(keep_bytes);
   return status.ok() ? HeapError() : DriverFailure(status);
@@ -35,8 +36,7 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
   for (Handle* h : idle) {
     DriverStatus status = ReleaseHandle(h);
     if (!status.ok()) result = status;
-    const DriverErrorClass c = status.error_class();
-    if (c == DriverErrorClass::kSticky || c == DriverErrorClass::kShuttingDown) break;
+    if (status.is_fatal()) break;
   }
   return result;
 }
@@ -46,7 +46,7 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
   Arena* arena = handle->arena;
   StreamTimeline* timeline = arena != nullptr ? &arena->owner()->timeline : nullptr;
   if (timeline != nullptr) {
-    DriverStatus status = timeline->Wait(*driver_, &events_, handle->idle_epoch);
+    DriverStatus status = timeline->Wait(marker_calls(), handle->idle_epoch);
     if (!status.ok()) return status;
   }
   std::vector<Block*> busy;

@@ -5,6 +5,11 @@
 #include "allocator/base/check.h"
 
 namespace weir {
+namespace {
+
+constexpr int kStreamCaptureUnsupported = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+
+}  // namespace
 
 DriverStatus EventPool::Take(const DeviceDriver& driver, Event* event) {
   if (free_.empty()) return driver.CreateEvent(event);
@@ -28,22 +33,26 @@ void StreamTimeline::TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* ou
   }
 }
 
-DriverStatus StreamTimeline::Close(const DeviceDriver& driver, EventPool* events) {
-  if (kind() == Kind::kContext && !driver.has_context_events()) return {};  // Wait proves it
+DriverStatus StreamTimeline::Close(const MarkerCalls& calls) {
+  if (kind() == Kind::kContext &&
+      (!calls.driver.has_context_events() || calls.context_is_captured)) {
+    return {};  // Wait proves it, if it may
+  }
   if (kind() == Kind::kStream) {
     bool capturing = false;
-    if (DriverStatus status = driver.IsCapturing(stream_, &capturing); !status.ok()) return status;
+    if (DriverStatus status = calls.driver.IsCapturing(stream_, &capturing); !status.ok())
+      return status;
     if (capturing) return {};
   }
   Event event = nullptr;
-  if (DriverStatus status = events->Take(driver, &event); !status.ok()) return status;
+  if (DriverStatus status = calls.events.Take(calls.driver, &event); !status.ok()) return status;
   const Epoch epoch = open_.fetch_add(1);  // before the event is recorded: see Note [Epochs]
-  const DriverStatus status = kind() == Kind::kContext ? driver.RecordContextEvent(event)
-                                                       : driver.RecordEvent(event, stream_);
+  const DriverStatus status = kind() == Kind::kContext ? calls.driver.RecordContextEvent(event)
+                                                       : calls.driver.RecordEvent(event, stream_);
   if (!status.ok()) {
-    events->Put(event);
+    calls.events.Put(event);
     if (kind() == Kind::kContext && status.error_class() == DriverErrorClass::kNotSupported) {
-      driver.SwitchOffContextEvents(status);
+      calls.driver.SwitchOffContextEvents(status);
       return {};
     }
     return status;
@@ -52,29 +61,31 @@ DriverStatus StreamTimeline::Close(const DeviceDriver& driver, EventPool* events
   return {};
 }
 
-DriverStatus StreamTimeline::Poll(const DeviceDriver& driver, EventPool* events) {
+DriverStatus StreamTimeline::Poll(const MarkerCalls& calls) {
   while (!markers_.empty()) {
     bool complete = false;
     const Marker marker = markers_.front();
-    if (DriverStatus status = driver.QueryEvent(marker.event, &complete); !status.ok())
+    if (DriverStatus status = calls.driver.QueryEvent(marker.event, &complete); !status.ok())
       return status;
     if (!complete) return {};
     markers_.pop_front();
-    events->Put(marker.event);
+    calls.events.Put(marker.event);
     Complete(marker.epoch);
   }
   return {};
 }
 
-DriverStatus StreamTimeline::Wait(const DeviceDriver& driver, EventPool* events, Epoch epoch) {
+DriverStatus StreamTimeline::Wait(const MarkerCalls& calls, Epoch epoch) {
   if (IsComplete(epoch)) return {};
   if (markers_.empty() || markers_.back().epoch < epoch) {
-    if (DriverStatus status = Close(driver, events); !status.ok()) return status;
+    if (DriverStatus status = Close(calls); !status.ok()) return status;
   }
   if (markers_.empty() || markers_.back().epoch < epoch) {
-    // No marker can be recorded: a context without context events, or a stream under capture.
+    // No marker can be recorded: a context without context events, or a capture.
+    if (calls.context_is_captured)
+      return DriverStatus(kStreamCaptureUnsupported, "cuCtxSynchronize");
     const Epoch last = open_.fetch_add(1);
-    const DriverStatus status = driver.SynchronizeContext();
+    const DriverStatus status = calls.driver.SynchronizeContext();
     if (status.ok()) Complete(last);
     return status;
   }
@@ -82,9 +93,10 @@ DriverStatus StreamTimeline::Wait(const DeviceDriver& driver, EventPool* events,
   size_t first = 0;
   while (markers_[first].epoch < epoch) ++first;
   const Marker marker = markers_[first];
-  if (DriverStatus status = driver.SynchronizeEvent(marker.event); !status.ok()) return status;
+  if (DriverStatus status = calls.driver.SynchronizeEvent(marker.event); !status.ok())
+    return status;
   for (size_t i = 0; i <= first; ++i) {
-    events->Put(markers_.front().event);
+    calls.events.Put(markers_.front().event);
     markers_.pop_front();
   }
   Complete(marker.epoch);

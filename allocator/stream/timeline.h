@@ -34,6 +34,15 @@ class EventPool {
   std::vector<Event> free_;
 };
 
+// What a timeline needs to record, query and wait for markers.
+struct MarkerCalls {
+  const DeviceDriver& driver;
+  EventPool& events;
+  // A stream of the context is being captured: recording a context event or synchronizing the
+  // context would invalidate the capture, so neither is done.
+  bool context_is_captured = false;
+};
+
 // A freed block or object that waits for `remaining` timelines; each of them holds a share.
 struct DeferredFree {
   uint64_t address;
@@ -67,13 +76,14 @@ class StreamTimeline {
   void TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* out);
 
   // ---- Under the space lock, without the heap lock: these call the driver ----
-  // Records a marker. Does nothing while the stream is being captured: an event recorded there
-  // would become part of the graph.
-  DriverStatus Close(const DeviceDriver& driver, EventPool* events);
+  // Records a marker. Does nothing while the stream is being captured (an event recorded there
+  // would become part of the graph) or, for a context timeline, any stream of the context.
+  DriverStatus Close(const MarkerCalls& calls);
   // Learns which markers are complete, without waiting.
-  DriverStatus Poll(const DeviceDriver& driver, EventPool* events);
-  // Blocks until the epoch is complete, closing it first if it is open.
-  DriverStatus Wait(const DeviceDriver& driver, EventPool* events, Epoch epoch);
+  DriverStatus Poll(const MarkerCalls& calls);
+  // Blocks until the epoch is complete, closing it first if it is open. A capture violation,
+  // without a driver call, if only a marker that a capture forbids could prove it.
+  DriverStatus Wait(const MarkerCalls& calls, Epoch epoch);
   bool has_markers() const { return !markers_.empty(); }
 
   // The stream is gone: from now on its memory is proved complete through the context.

@@ -146,11 +146,32 @@ TEST_CASE("a miss does not disturb a stream capture", "[order][capture]") {
   HeapFixture f;
   const CUstream s = f.NewStream(), other = f.NewStream();
   f.FreeAsync(f.Allocate(4 * kMiB, other), s);
+  f.Free(f.Allocate(4 * kMiB, kAnyStream));  // wants a context marker, which a capture forbids
   f.device().BeginCapture(s);
+  f.Allocate(4 * kMiB, kAnyStream);
   const uint64_t a = f.Allocate(16 * kMiB, other);
   f.FreeAsync(a, s);
   f.Allocate(17 * kMiB, s);
+  f.heap().EmptyCache().ok();
   REQUIRE(f.device().CaptureSurvives(s));
+  REQUIRE(f.heap().EmptyCache().ok());
+}
+
+TEST_CASE("under capture a miss uses what needs no proof, and does not fail for want of one",
+          "[order][capture]") {
+  sim::Config config;
+  config.memory_bytes = 200 * kMiB;
+  HeapFixture f(config);
+  const CUstream s = f.NewStream(), other = f.NewStream();
+  const uint64_t a = f.Allocate(100 * kMiB, other);
+  sim::HoldStream(0, other);
+  f.Write(other, a, 100 * kMiB);
+  f.FreeAsync(a, other);  // idle, but nothing may prove it complete
+  f.device().BeginCapture(s);
+  f.Allocate(90 * kMiB, s);
+  REQUIRE(f.device().CaptureSurvives(s));
+  sim::ReleaseStream(0, other);
+  f.RequireNoRaces();
 }
 
 }  // namespace weir

@@ -32,7 +32,7 @@ class TimelineFixture {
   const DeviceDriver& device() const { return *device_; }
   const SimDevice& sim() const { return sim_; }
   CUstream stream() const { return stream_; }
-  EventPool* events() { return &events_; }
+  MarkerCalls calls(bool captured = false) { return {*device_, events_, captured}; }
 
  private:
   SimDevice sim_;
@@ -49,13 +49,13 @@ TEST_CASE("an epoch is complete when the marker recorded after it is", "[timelin
   sim::HoldStream(0, f.stream());
   f.Work(f.stream());
   const Epoch freed_in = timeline.open();
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
   REQUIRE(timeline.open() == freed_in + 1);
-  REQUIRE(timeline.Poll(f.device(), f.events()).ok());
+  REQUIRE(timeline.Poll(f.calls()).ok());
   REQUIRE_FALSE(timeline.IsComplete(freed_in));
   sim::ReleaseStream(0, f.stream());
   sim::RunUntilIdle();
-  REQUIRE(timeline.Poll(f.device(), f.events()).ok());
+  REQUIRE(timeline.Poll(f.calls()).ok());
   REQUIRE(timeline.IsComplete(freed_in));
   REQUIRE_FALSE(timeline.IsComplete(timeline.open()));
 }
@@ -63,12 +63,12 @@ TEST_CASE("an epoch is complete when the marker recorded after it is", "[timelin
 TEST_CASE("a free in the open epoch is not released by earlier markers", "[timeline]") {
   TimelineFixture f;
   StreamTimeline timeline(StreamTimeline::Kind::kStream, f.stream());
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
   timeline.Defer(f.Waiting(), 512);
   sim::RunUntilIdle();
-  REQUIRE(timeline.Poll(f.device(), f.events()).ok());
+  REQUIRE(timeline.Poll(f.calls()).ok());
   REQUIRE(f.Released(&timeline) == 0);
-  REQUIRE(timeline.Wait(f.device(), f.events(), timeline.last_deferred_epoch()).ok());
+  REQUIRE(timeline.Wait(f.calls(), timeline.last_deferred_epoch()).ok());
   REQUIRE(f.Released(&timeline) == 1);
   REQUIRE_FALSE(timeline.has_deferred());
 }
@@ -80,9 +80,9 @@ TEST_CASE("a free that waits for two timelines needs both", "[timeline]") {
   auto free = f.Waiting(2);
   a.Defer(free, 512);
   b.Defer(free, 512);
-  REQUIRE(a.Wait(f.device(), f.events(), a.open()).ok());
+  REQUIRE(a.Wait(f.calls(), a.open()).ok());
   REQUIRE(f.Released(&a) == 0);
-  REQUIRE(b.Wait(f.device(), f.events(), b.open()).ok());
+  REQUIRE(b.Wait(f.calls(), b.open()).ok());
   REQUIRE(f.Released(&b) == 1);
 }
 
@@ -90,10 +90,10 @@ TEST_CASE("waiting reaches no further than the epoch asked for", "[timeline]") {
   TimelineFixture f;
   StreamTimeline timeline(StreamTimeline::Kind::kStream, f.stream());
   const Epoch first = timeline.open();
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
   const Epoch second = timeline.open();
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
-  REQUIRE(timeline.Wait(f.device(), f.events(), first).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
+  REQUIRE(timeline.Wait(f.calls(), first).ok());
   REQUIRE(timeline.IsComplete(first));
   REQUIRE_FALSE(timeline.IsComplete(second));
 }
@@ -102,7 +102,7 @@ TEST_CASE("events are recycled", "[timeline]") {
   TimelineFixture f;
   StreamTimeline timeline(StreamTimeline::Kind::kStream, f.stream());
   for (int i = 0; i < 10; ++i) {
-    REQUIRE(timeline.Wait(f.device(), f.events(), timeline.open()).ok());
+    REQUIRE(timeline.Wait(f.calls(), timeline.open()).ok());
   }
   REQUIRE(sim::CallCount("cuEventCreate") == 1);
   REQUIRE(sim::CallCount("cuEventRecord") == 10);
@@ -116,9 +116,9 @@ TEST_CASE("if recording fails the next marker covers the epoch", "[timeline]") {
   fault.entry = "cuEventRecord";
   fault.result = CUDA_ERROR_UNKNOWN;
   sim::InjectFault(fault);
-  REQUIRE_FALSE(timeline.Close(f.device(), f.events()).ok());
+  REQUIRE_FALSE(timeline.Close(f.calls()).ok());
   REQUIRE_FALSE(timeline.IsComplete(freed_in));
-  REQUIRE(timeline.Wait(f.device(), f.events(), freed_in).ok());
+  REQUIRE(timeline.Wait(f.calls(), freed_in).ok());
   REQUIRE(timeline.IsComplete(freed_in));
 }
 
@@ -127,8 +127,19 @@ TEST_CASE("no marker is recorded on a stream under capture, and the capture surv
   TimelineFixture f;
   StreamTimeline timeline(StreamTimeline::Kind::kStream, f.stream());
   f.sim().BeginCapture(f.stream());
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
   REQUIRE_FALSE(timeline.has_markers());
+  REQUIRE(f.sim().CaptureSurvives(f.stream()));
+}
+
+TEST_CASE("a context timeline makes no call that would invalidate a capture",
+          "[timeline][capture]") {
+  TimelineFixture f;
+  StreamTimeline timeline(StreamTimeline::Kind::kContext, nullptr);
+  f.sim().BeginCapture(f.stream());
+  REQUIRE(timeline.Close(f.calls(true)).ok());
+  const DriverStatus waited = timeline.Wait(f.calls(true), timeline.open());
+  REQUIRE(waited.error_class() == DriverErrorClass::kCaptureViolation);
   REQUIRE(f.sim().CaptureSurvives(f.stream()));
 }
 
@@ -138,11 +149,11 @@ TEST_CASE("a context timeline waits for streams it has never seen", "[timeline]"
   sim::HoldStream(0, f.stream());
   f.Work(f.stream());
   const Epoch freed_in = timeline.open();
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
-  REQUIRE(timeline.Poll(f.device(), f.events()).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
+  REQUIRE(timeline.Poll(f.calls()).ok());
   REQUIRE_FALSE(timeline.IsComplete(freed_in));
   sim::ReleaseStream(0, f.stream());
-  REQUIRE(timeline.Wait(f.device(), f.events(), freed_in).ok());
+  REQUIRE(timeline.Wait(f.calls(), freed_in).ok());
   REQUIRE(timeline.IsComplete(freed_in));
 }
 
@@ -154,10 +165,10 @@ TEST_CASE("without context events a context timeline is proved by synchronizing"
   StreamTimeline timeline(StreamTimeline::Kind::kContext, nullptr);
   f.Work(f.stream());
   const Epoch freed_in = timeline.open();
-  REQUIRE(timeline.Close(f.device(), f.events()).ok());
-  REQUIRE(timeline.Poll(f.device(), f.events()).ok());
+  REQUIRE(timeline.Close(f.calls()).ok());
+  REQUIRE(timeline.Poll(f.calls()).ok());
   REQUIRE_FALSE(timeline.IsComplete(freed_in));
-  REQUIRE(timeline.Wait(f.device(), f.events(), freed_in).ok());
+  REQUIRE(timeline.Wait(f.calls(), freed_in).ok());
   REQUIRE(timeline.IsComplete(freed_in));
   REQUIRE(sim::CallCount("cuCtxSynchronize") == 1);
 }
