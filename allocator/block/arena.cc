@@ -235,7 +235,6 @@ Block* Arena::CarveBusy(Block* run, uint64_t begin, uint64_t end) {
     Absorb(busy, next);
   }
   busy->state = BlockState::kBusy;
-  CountLive(*busy);
   return busy;
 }
 

@@ -54,9 +54,7 @@ class Arena {
   Block* CarveBusy(Block* run, uint64_t begin, uint64_t end);
   // The same for idle handles mapped in this arena, given in address order: one busy block each.
   void CarveHandles(const std::vector<Handle*>& handles, std::vector<Block*>* busy);
-  // Before the handles in a busy block's range change: it no longer counts as a user of them.
-  void UncountBusy(Block* busy) { UncountLive(*busy, 0); }
-  // After they have changed: ready where the pointer index has a handle, hole elsewhere. Returns
+  // After the mappings in its range have changed: ready where the pointer index has a handle, hole elsewhere. Returns
   // the block that holds the address `at` afterwards.
   Block* Settle(Block* busy, uint64_t at);
   // Makes a live block of [begin, begin + bytes) inside one ready block.

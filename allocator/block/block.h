@@ -24,7 +24,7 @@
 //   2. Two neighbours are never both kReady, nor both kHole (eager coalescing).
 //   3. kHole begins and ends on a granule and has no handle; every granule of the other states,
 //      kBusy excepted, is mapped. A granule belongs to one handle: no aliases.
-//   4. Handle::live is the number of blocks that touch it and are neither kReady nor kHole.
+//   4. Handle::live is the number of blocks that touch it and are kLive, kDeferred or kKept.
 //      A handle with live == 0 that is mapped lies inside one kReady block: it is *idle*.
 //   5. requested <= allocated <= active <= reserved; reserved is the sum of all handles' bytes.
 //   6. The pointer index knows exactly the blocks that are kLive, kDeferred or kKept, by their

@@ -290,7 +290,7 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
   }
   if (record_marker && space_mu_.TryLock()) {
     const CallSeries series(*driver_);
-    context_is_captured_ = IsCapturing();
+    context_is_captured_.reset();
     CompleteDeferred(/*wait=*/false).IgnoreError();  // only a head start: a miss tries again
     space_mu_.Unlock();
   }

@@ -119,12 +119,13 @@ class DeviceHeap {
   void ReleaseComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Closes and polls the timelines that idle handles wait for.
   DriverStatus ProveIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  // Whether a stream of the context is known to be under capture. Markers of the context and
-  // waiting for it are then out of the question.
-  bool IsCapturing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  MarkerCalls marker_calls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) {
-    return {*driver_, events_, context_is_captured_};
-  }
+  // Whether a stream of the context is known to be under capture: then markers of the context and
+  // waiting for it are out of the question. Asks the driver once for each miss or trim.
+  bool ContextIsCaptured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // StreamTimeline::Close and Wait, where a capture allows them.
+  DriverStatus CloseEpoch(StreamTimeline* timeline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  DriverStatus WaitFor(StreamTimeline* timeline, Epoch epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   HeapError OutOfMemory(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   HeapError DriverFailure(const DriverStatus& status) const;
   std::vector<StreamHeap*> Streams() ABSL_LOCKS_EXCLUDED(heap_mu_);
@@ -161,8 +162,7 @@ class DeviceHeap {
   Mutex space_mu_ ABSL_ACQUIRED_BEFORE(heap_mu_);
   AddressSpace addresses_ ABSL_GUARDED_BY(space_mu_);
   EventPool events_ ABSL_GUARDED_BY(space_mu_);
-  // Asked once at the begin of each miss or trim.
-  bool context_is_captured_ ABSL_GUARDED_BY(space_mu_) = false;
+  std::optional<bool> context_is_captured_ ABSL_GUARDED_BY(space_mu_);  // unset: not asked yet
 
   Mutex heap_mu_;
   BlockPool blocks_ ABSL_GUARDED_BY(heap_mu_);

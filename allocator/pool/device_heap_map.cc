@@ -39,11 +39,11 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
                                     DriverStatus* status) {
   Change change;
   change.arena = &owner->ArenaFor(request.block);
-  for (bool proved = false;;) {
+  for (bool proved = false, may_wait = false;;) {
     Planned planned;
     {
       MutexLock lock(heap_mu_);
-      planned = PlanLocked(request, rung, proved, !context_is_captured_, &change);
+      planned = PlanLocked(request, rung, proved, may_wait, &change);
     }
     if (planned == Planned::kYes) break;
     if (planned == Planned::kNoMemory) {
@@ -54,7 +54,10 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
                   ? ProveIdle()
                   : AddAddresses(change.arena, request.block + request.alignment + granule_);
     if (!status->ok()) return 0;
-    if (planned == Planned::kNeedsProof) proved = true;
+    if (planned == Planned::kNeedsProof) {
+      proved = true;
+      may_wait = !ContextIsCaptured();
+    }
   }
   const uint64_t start_ns = driver_->NowNs();
   *status = Carry(&change);
@@ -150,10 +153,6 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
       a->CarveHandles(mapped_here, &change->victim_blocks);
     }
   }
-  // Now, because uncounting walks the handles by their addresses, which the plan is about to
-  // change.
-  arena->UncountBusy(change->busy);
-  for (Block* block : change->victim_blocks) block->arena->UncountBusy(block);
   return Planned::kYes;
 }
 
@@ -161,10 +160,8 @@ DriverStatus DeviceHeap::Carry(Change* change) {
   for (const Handle* h : change->plan.victims) {
     if (IsComplete(*h)) continue;
     StreamTimeline& timeline = h->arena->owner()->timeline;
-    const DriverStatus status = timeline.Wait(marker_calls(), h->idle_epoch);
+    const DriverStatus status = WaitFor(&timeline, h->idle_epoch);
     if (!status.ok()) return status;
-    MutexLock lock(heap_mu_);
-    ++stats_.waits;
   }
   return ExecuteMapPlan(*driver_, &change->plan);
 }

@@ -48,7 +48,7 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
   if (owner == nullptr) return 0;
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
-  context_is_captured_ = IsCapturing();
+  context_is_captured_.reset();
   DriverStatus status = CompleteDeferred(/*wait=*/false);
   if (status.is_fatal()) {
     *error = DriverFailure(status);
@@ -104,20 +104,38 @@ HeapError DeviceHeap::OutOfMemory(const Request& request) {
   return HeapError(WEIR_ERROR_OUT_OF_MEMORY, std::move(text));
 }
 
-bool DeviceHeap::IsCapturing() {
-  // The legacy stream stands for every blocking stream, known or not.
-  std::vector<Stream> streams{nullptr};
+// ---- Time ---------------------------------------------------------------------------------------
+
+bool DeviceHeap::ContextIsCaptured() {
+  if (context_is_captured_.has_value()) return *context_is_captured_;
+  std::vector<Stream> streams{nullptr};  // the legacy stream stands for every blocking stream
   for (StreamHeap* s : Streams()) {
     if (s->timeline.kind() == StreamTimeline::Kind::kStream)
       streams.push_back(s->timeline.stream());
   }
-  return std::any_of(streams.begin(), streams.end(), [this](Stream stream) {
+  context_is_captured_ = std::any_of(streams.begin(), streams.end(), [this](Stream stream) {
     bool capturing = false;
     return driver_->IsCapturing(stream, &capturing).ok() && capturing;
   });
+  return *context_is_captured_;
 }
 
-// ---- Time ---------------------------------------------------------------------------------------
+DriverStatus DeviceHeap::CloseEpoch(StreamTimeline* timeline) {
+  if (timeline->kind() == StreamTimeline::Kind::kContext && ContextIsCaptured()) return {};
+  return timeline->Close({*driver_, events_});
+}
+
+DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
+  if (timeline->IsComplete(epoch)) return {};
+  if (timeline->kind() == StreamTimeline::Kind::kContext && ContextIsCaptured()) {
+    constexpr int kStreamCaptureUnsupported = 900;
+    return DriverStatus(kStreamCaptureUnsupported, "cuCtxRecordEvent");
+  }
+  const DriverStatus status = timeline->Wait({*driver_, events_}, epoch);
+  MutexLock lock(heap_mu_);
+  ++stats_.waits;
+  return status;
+}
 
 DriverStatus DeviceHeap::CompleteDeferred(bool wait) {
   DriverStatus result;
@@ -131,12 +149,10 @@ DriverStatus DeviceHeap::CompleteDeferred(bool wait) {
     }
     DriverStatus status;
     if (wait) {
-      status = timeline.Wait(marker_calls(), last);
-      MutexLock lock(heap_mu_);
-      ++stats_.waits;
+      status = WaitFor(&timeline, last);
     } else {
-      if (last == timeline.open()) status = timeline.Close(marker_calls());
-      if (status.ok()) status = timeline.Poll(marker_calls());
+      if (last == timeline.open()) status = CloseEpoch(&timeline);
+      if (status.ok()) status = timeline.Poll({*driver_, events_});
     }
     if (!status.ok()) result = status;
     if (status.is_fatal()) return status;
@@ -173,8 +189,8 @@ DriverStatus DeviceHeap::ProveIdle() {
     }
     if (!needed) continue;
     DriverStatus status;
-    if (open) status = timeline.Close(marker_calls());
-    if (status.ok()) status = timeline.Poll(marker_calls());
+    if (open) status = CloseEpoch(&timeline);
+    if (status.ok()) status = timeline.Poll({*driver_, events_});
     if (status.is_fatal()) return status;
   }
   return {};

@@ -11,7 +11,7 @@ namespace weir {
 HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
-  context_is_captured_ = IsCapturing();
+  context_is_captured_.reset();
   DriverStatus status = CompleteDeferred(/*wait=*/true);
   if (status.ok()) status = ReleaseIdle(keep_bytes);
   return status.ok() ? HeapError() : DriverFailure(status);
@@ -46,7 +46,7 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
   Arena* arena = handle->arena;
   StreamTimeline* timeline = arena != nullptr ? &arena->owner()->timeline : nullptr;
   if (timeline != nullptr) {
-    DriverStatus status = timeline->Wait(marker_calls(), handle->idle_epoch);
+    DriverStatus status = WaitFor(timeline, handle->idle_epoch);
     if (!status.ok()) return status;
   }
   std::vector<Block*> busy;
@@ -60,7 +60,6 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
       arena->RemoveSegment(handle);
     } else if (arena != nullptr) {
       arena->CarveHandles({handle}, &busy);
-      for (Block* block : busy) arena->UncountBusy(block);  // while its address still stands
     }
   }
   const uint64_t start_ns = driver_->NowNs();

@@ -1,8 +1,7 @@
 #include "allocator/stream/timeline.h"
 
+#include <algorithm>
 #include <utility>
-
-#include "allocator/base/check.h"
 
 namespace weir {
 namespace {
@@ -34,10 +33,7 @@ void StreamTimeline::TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* ou
 }
 
 DriverStatus StreamTimeline::Close(const MarkerCalls& calls) {
-  if (kind() == Kind::kContext &&
-      (!calls.driver.has_context_events() || calls.context_is_captured)) {
-    return {};  // Wait proves it, if it may
-  }
+  if (kind() == Kind::kContext && !calls.driver.has_context_events()) return {};  // Wait proves it
   if (kind() == Kind::kStream) {
     bool capturing = false;
     if (DriverStatus status = calls.driver.IsCapturing(stream_, &capturing); !status.ok())
@@ -81,9 +77,9 @@ DriverStatus StreamTimeline::Wait(const MarkerCalls& calls, Epoch epoch) {
     if (DriverStatus status = Close(calls); !status.ok()) return status;
   }
   if (markers_.empty() || markers_.back().epoch < epoch) {
-    // No marker can be recorded: a context without context events, or a capture.
-    if (calls.context_is_captured)
-      return DriverStatus(kStreamCaptureUnsupported, "cuCtxSynchronize");
+    if (kind() == Kind::kStream) {
+      return DriverStatus(kStreamCaptureUnsupported, "cuEventRecord");
+    }
     const Epoch last = open_.fetch_add(1);
     const DriverStatus status = calls.driver.SynchronizeContext();
     if (status.ok()) Complete(last);
@@ -104,8 +100,8 @@ DriverStatus StreamTimeline::Wait(const MarkerCalls& calls, Epoch epoch) {
 }
 
 void StreamTimeline::Complete(Epoch epoch) {
-  WEIR_DCHECK(epoch >= completed_.load());
-  completed_.store(epoch);
+  // A synchronization of the context may have completed more than a marker queried later.
+  completed_.store(std::max(epoch, completed_.load()));
 }
 
 }  // namespace weir

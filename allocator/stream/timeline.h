@@ -38,9 +38,6 @@ class EventPool {
 struct MarkerCalls {
   const DeviceDriver& driver;
   EventPool& events;
-  // A stream of the context is being captured: recording a context event or synchronizing the
-  // context would invalidate the capture, so neither is done.
-  bool context_is_captured = false;
 };
 
 // A freed block or object that waits for `remaining` timelines; each of them holds a share.
@@ -76,8 +73,11 @@ class StreamTimeline {
   void TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* out);
 
   // ---- Under the space lock, without the heap lock: these call the driver ----
-  // Records a marker. Does nothing while the stream is being captured (an event recorded there
-  // would become part of the graph) or, for a context timeline, any stream of the context.
+  // While any stream of the context is under capture, Close and Wait must not be called on a
+  // context timeline: they would invalidate the capture.
+
+  // Records a marker. Does nothing on a stream under capture: there it would become part of the
+  // graph.
   DriverStatus Close(const MarkerCalls& calls);
   // Learns which markers are complete, without waiting.
   DriverStatus Poll(const MarkerCalls& calls);

@@ -28,7 +28,6 @@ class ArenaFixture {
     handle->bytes = count * PointerIndex::kGranule;
     handle->arena = &arena_;
     Block* busy = arena_.CarveBusy(FreeRunOf(handle->at), handle->at, handle->at + handle->bytes);
-    arena_.UncountBusy(busy);
     PointerIndex::Get().SetHandle(handle, handle->at, handle->bytes);
     arena_.Settle(busy, handle->at);
   }
@@ -36,7 +35,6 @@ class ArenaFixture {
     std::vector<Block*> busy;
     arena_.CarveHandles({handle}, &busy);
     REQUIRE(busy.size() == 1);
-    arena_.UncountBusy(busy[0]);
     PointerIndex::Get().SetHandle(nullptr, handle->at, handle->bytes);
     arena_.Settle(busy[0], 0);
     handle->at = 0;
