@@ -85,7 +85,7 @@ class DeviceHeap {
   // How far a rung of the miss goes; device_heap_miss.cc.
   struct Rung {
     bool within_soft_limit;
-    bool no_growth;
+    uint64_t most_new = UINT64_MAX;  // bytes that may be made new, whatever the limits allow
   };
   struct Change;  // a mapping under way; device_heap_map.cc
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;

@@ -99,8 +99,8 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
   const uint64_t active = std::max(stats_.peak_active_bytes, stats_.active_bytes + request.block);
   const uint64_t soft = std::min(hard, policy_.SoftLimit(active));
   const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
-    if (rung.no_growth || limit <= reserved) return uint64_t{0};
-    return AlignDown(limit - reserved, granule_);
+    if (limit <= reserved) return uint64_t{0};
+    return AlignDown(std::min(limit - reserved, rung.most_new), granule_);
   };
   const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
 

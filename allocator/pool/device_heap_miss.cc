@@ -1,11 +1,12 @@
 // DeviceHeap: what happens when no free block fits. The rungs, each followed by another look:
 //
 //   1. frees whose markers are complete
-//   2. memory within the soft limit: new handles, beyond it idle complete handles from anywhere
-//   3. memory up to the hard limit; idle handles that must be waited for
-//   4. all deferred frees, waited for
-//   5. the same without new memory, if the driver has none left although the limit would allow it
-//   6. out of memory, with a report
+//   2. new memory within the soft limit; beyond it idle handles from anywhere, complete ones first,
+//      then those that must be waited for; beyond these, new memory up to the hard limit
+//   3. the same when all deferred frees are complete, waited for
+//   4. the same with no more new memory than the driver says it has: somebody else may have taken
+//      what the limit would allow
+//   5. out of memory, with a report
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -59,16 +60,17 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
     ++stats_.misses;
     if (const uint64_t address = TryAllocate(owner, request)) return address;
   }
-  constexpr Rung kRungs[] = {
-      {.within_soft_limit = true, .no_growth = false},
-      {.within_soft_limit = false, .no_growth = false},
-      {.within_soft_limit = false, .no_growth = true},
-  };
-  for (const Rung& rung : kRungs) {
+  Rung rungs[] = {
+      {.within_soft_limit = true}, {.within_soft_limit = false}, {.within_soft_limit = false}};
+  for (Rung& rung : rungs) {
     if (!rung.within_soft_limit) {
       if (status = CompleteDeferred(/*wait=*/true); status.is_fatal()) break;
       MutexLock lock(heap_mu_);
       if (const uint64_t address = TryAllocate(owner, request)) return address;
+    }
+    if (&rung == &rungs[2]) {
+      uint64_t total_bytes = 0;
+      if (!driver_->MemGetInfo(&rung.most_new, &total_bytes).ok()) rung.most_new = 0;
     }
     const bool mapping = driver_->has_vmm();
     uint64_t address = mapping ? MapAndAllocate(owner, request, rung, &status)

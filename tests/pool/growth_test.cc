@@ -86,6 +86,20 @@ TEST_CASE("memory that another process took is not counted on", "[growth]") {
   f.RequireValid();
 }
 
+TEST_CASE("idle memory and what another process left are used together", "[growth]") {
+  sim::Config config;
+  config.memory_bytes = 256 * kMiB;
+  HeapFixture f(config);
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 32; ++i) blocks.push_back(f.Allocate(4 * kMiB));
+  for (size_t i = 0; i < 32; i += 2) f.FreeAsync(blocks[i]);
+  sim::SetOtherProcessBytes(0, 100 * kMiB);
+  const uint64_t at = f.Allocate(90 * kMiB);  // 64 lie idle here, 28 are free on the device
+  f.Write(nullptr, at, 90 * kMiB);
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
 TEST_CASE("deferred frees are waited for before a request fails", "[growth]") {
   sim::Config config;
   config.memory_bytes = 64 * kMiB;
