@@ -104,6 +104,51 @@ CUresult StreamId(S& s) {
   return Try(s.gpu.api().StreamGetId, s.other.get(), &id);
 }
 
+CUresult RegisterPageable(S& s) {
+  const CUresult result =
+      Try(s.gpu.api().MemHostRegister, static_cast<void*>(s.pageable.data()), size_t{kBytes}, 0U);
+  s.made.registered_pageable = result == CUDA_SUCCESS;
+  return result;
+}
+
+CUresult PushAndPopContext(S& s) {
+  CUcontext popped = nullptr;
+  const CUresult result = s.gpu.api().CtxPushCurrent(s.gpu.context());
+  return result == CUDA_SUCCESS ? s.gpu.api().CtxPopCurrent(&popped) : result;
+}
+
+CUresult MakeAndDestroyEvent(S& s) {
+  CUevent event = nullptr;
+  const CUresult result = s.gpu.api().EventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  return result == CUDA_SUCCESS ? s.gpu.api().EventDestroy(event) : result;
+}
+
+CUresult AskGranularity(S& s) {
+  if (!s.mapping) return NotThere();
+  const CUmemAllocationProp properties = s.gpu.Properties();
+  size_t granularity = 0;
+  return s.gpu.api().MemGetAllocationGranularity(&granularity, &properties,
+                                                 CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+}
+
+// The event becomes a captured one first.
+CUresult QueryCapturedEvent(S& s) {
+  const CUresult result = s.gpu.api().EventRecord(s.fresh.get(), s.captured.get());
+  return result == CUDA_SUCCESS ? s.gpu.api().EventQuery(s.fresh.get()) : result;
+}
+
+CUresult ManyAttributes(S& s) {
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+  unsigned type = 0;
+  void* values[] = {&type};
+  return Try(s.gpu.api().PointerGetAttributes, 1U, attributes, values, s.classic.get());
+}
+
+CUresult StreamDevice(S& s) {
+  CUdevice device = 0;
+  return Try(s.gpu.api().StreamGetDevice, s.other.get(), &device);
+}
+
 CUresult CopyOn(S& s, CUstream stream) {
   return s.gpu.api().MemcpyAsync(s.classic.get(), s.pinned.address(), 16, stream);
 }
@@ -125,9 +170,11 @@ CaptureScene::CaptureScene(const Gpu& g, unsigned stream_flags)
       captured(g, stream_flags),
       other(g),
       event(g),
+      fresh(g),
       classic(g, kBytes),
       to_free(g, kBytes),
-      pinned(g, kBytes) {
+      pinned(g, kBytes),
+      pageable(kBytes) {
   Must(Need(g.api().MemHostAlloc, "cuMemHostAlloc")(&pinned_to_free, kBytes, 0), "cuMemHostAlloc");
   if (g.caps().vmm.value != 0) mapping = std::make_unique<Mapping>(g);
   Must(g.api().EventRecord(event.get(), other.get()), "cuEventRecord");
@@ -137,13 +184,13 @@ CaptureScene::CaptureScene(const Gpu& g, unsigned stream_flags)
 CaptureScene::~CaptureScene() {
   const Api& api = gpu.api();
   if (made.classic != 0) (void)api.MemFree(made.classic);
+  if (made.registered_pageable) (void)api.MemHostUnregister(pageable.data());
   if (made.pinned != nullptr) (void)api.MemFreeHost(made.pinned);
   if (pinned_to_free != nullptr) (void)api.MemFreeHost(pinned_to_free);
   if (made.pooled != 0) (void)api.MemFreeAsync(made.pooled, other.get());
   if (made.mapped_empty) (void)api.MemUnmap(mapping->empty.base(), gpu.Granularity());
   if (made.reserved != 0) (void)api.MemAddressFree(made.reserved, gpu.Granularity());
   if (made.handle != 0) (void)api.MemRelease(made.handle);
-  if (made.event != nullptr) (void)api.EventDestroy(made.event);
   if (made.stream != nullptr) (void)api.StreamDestroy(made.stream);
 }
 
@@ -171,8 +218,6 @@ const std::vector<CaptureCall>& CaptureCalls() {
       {"cuMemAlloc", kRefused, true,
        [](S& s) { return s.gpu.api().MemAlloc(&s.made.classic, kBytes); }},
       {"cuMemGetInfo", kOpen, true, MemInfo},
-      {"cuEventCreate", kOpen, true,
-       [](S& s) { return s.gpu.api().EventCreate(&s.made.event, CU_EVENT_DISABLE_TIMING); }},
       {"cuEventRecord (another stream)", kLegal, true,
        [](S& s) { return s.gpu.api().EventRecord(s.event.get(), s.other.get()); }},
       {"cuEventQuery", kRefused, true, [](S& s) { return s.gpu.api().EventQuery(s.event.get()); }},
@@ -186,6 +231,12 @@ const std::vector<CaptureCall>& CaptureCalls() {
        [](S& s) { return CopyOn(s, s.other.get()); }},
       {"cuMemsetD8Async (another stream)", kLegal, true,
        [](S& s) { return s.gpu.api().MemsetD8Async(s.classic.get(), 0, 16, s.other.get()); }},
+      {"cuMemGetAllocationGranularity", kLegal, true, AskGranularity},
+      {"cuCtxPushCurrent, cuCtxPopCurrent", kLegal, true, PushAndPopContext},
+      {"cuEventCreate, cuEventDestroy", kOpen, true, MakeAndDestroyEvent},
+      {"cuMemcpyAsync (captured)", kLegal, true, [](S& s) { return CopyOn(s, s.captured.get()); }},
+      {"cuMemsetD8Async (captured)", kLegal, true,
+       [](S& s) { return s.gpu.api().MemsetD8Async(s.classic.get(), 0, 16, s.captured.get()); }},
       // What Weir does not call while a capture is under way.
       {"cuMemFree", kRefused, false, FreeClassic},
       {"cuCtxSynchronize", kRefused, false, [](S& s) { return s.gpu.api().CtxSynchronize(); }},
@@ -197,6 +248,7 @@ const std::vector<CaptureCall>& CaptureCalls() {
        [](S& s) { return s.gpu.api().StreamSynchronize(s.other.get()); }},
       {"cuStreamWaitEvent (captured, outer event)", kRefused, false,
        [](S& s) { return s.gpu.api().StreamWaitEvent(s.captured.get(), s.event.get(), 0); }},
+      {"cuEventQuery (captured event)", kRefused, false, QueryCapturedEvent},
       {"cuStreamIsCapturing (legacy, blocking captures)", kRefused, false,
        [](S& s) { return IsCapturing(s, nullptr); }, true},
       {"cuMemcpyAsync (legacy, blocking captures)", kRefused, false,
@@ -204,6 +256,23 @@ const std::vector<CaptureCall>& CaptureCalls() {
       // What users call beside Weir.
       {"cuMemHostAlloc", kRefused, false,
        [](S& s) { return Try(s.gpu.api().MemHostAlloc, &s.made.pinned, kBytes, 0U); }},
+      {"cuMemAllocManaged", kRefused, false,
+       [](S& s) {
+         return Try(s.gpu.api().MemAllocManaged, &s.made.classic, kBytes,
+                    static_cast<unsigned>(CU_MEM_ATTACH_GLOBAL));
+       }},
+      {"cuMemHostRegister", kRefused, false, RegisterPageable},
+      {"cuLaunchHostFunc (captured)", kLegal, false,
+       [](S& s) {
+         return Try(
+             s.gpu.api().LaunchHostFunc, s.captured.get(), [](void*) {},
+             static_cast<void*>(nullptr));
+       }},
+      {"cuMemAllocAsync (captured)", kOpen, false,
+       [](S& s) {
+         CUdeviceptr node = 0;  // belongs to the graph
+         return Try(s.gpu.api().MemAllocAsync, &node, kBytes, s.captured.get());
+       }},
       {"cuMemFreeHost", kOpen, false, FreePinned},
       {"cuMemAllocAsync (another stream)", kOpen, false,
        [](S& s) { return Try(s.gpu.api().MemAllocAsync, &s.made.pooled, kBytes, s.other.get()); }},
@@ -217,6 +286,8 @@ const std::vector<CaptureCall>& CaptureCalls() {
       {"cuStreamQuery (another stream)", kOpen, false,
        [](S& s) { return Try(s.gpu.api().StreamQuery, s.other.get()); }},
       {"cuStreamGetId", kOpen, false, StreamId},
+      {"cuStreamGetDevice", kOpen, false, StreamDevice},
+      {"cuPointerGetAttributes", kOpen, false, ManyAttributes},
       {"cuPointerGetAttribute", kOpen, false, MemoryType},
   };
   return calls;

@@ -21,10 +21,12 @@ struct CaptureScene {
   ScopedStream captured;
   ScopedStream other;
   ScopedEvent event;  // recorded outside the capture, complete
+  ScopedEvent fresh;  // never recorded
   ScopedDeviceMemory classic;
   ScopedDeviceMemory to_free;
   ScopedPinned pinned;
   void* pinned_to_free = nullptr;
+  std::vector<uint8_t> pageable;
   // Only with memory mapping: a mapped granule, one that is not, one in `spare` that is.
   struct Mapping {
     explicit Mapping(const Gpu& gpu);
@@ -42,10 +44,9 @@ struct CaptureScene {
     CUdeviceptr pooled = 0;
     CUdeviceptr reserved = 0;
     CUmemGenericAllocationHandle handle = 0;
-    CUevent event = nullptr;
     CUstream stream = nullptr;
+    bool registered_pageable = false;
     bool mapped_empty = false;
-    bool unmapped_spare = false;
   } made;
 };
 

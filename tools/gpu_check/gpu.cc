@@ -36,6 +36,7 @@ std::unique_ptr<Gpu> Gpu::Open(bool simulated, int ordinal, std::string* error) 
     Must(gpu->api_.DevicePrimaryCtxRetain(&gpu->context_, gpu->device_),
          "cuDevicePrimaryCtxRetain");
     Must(gpu->api_.CtxPushCurrent(gpu->context_), "cuCtxPushCurrent");
+    gpu->pushed_ = true;
     gpu->caps_ = ProbeDevice(driver, ordinal, /*try_vmm=*/true);
     gpu->kernels_ = simulated ? MakeSimKernels(ordinal) : MakeCudaKernels(driver);
     gpu->WarmUp();
@@ -44,6 +45,11 @@ std::unique_ptr<Gpu> Gpu::Open(bool simulated, int ordinal, std::string* error) 
     return nullptr;
   }
   return gpu;
+}
+
+Gpu::~Gpu() {
+  CUcontext popped;
+  if (pushed_) (void)api_.CtxPopCurrent(&popped);
 }
 
 // The driver may load a kernel at its first launch and wait for the whole context then, which would

@@ -55,6 +55,10 @@ class Gpu {
  public:
   // nullptr with a text if there is no such device or its context cannot be made.
   static std::unique_ptr<Gpu> Open(bool simulated, int ordinal, std::string* error);
+  // Gives the thread its former context back. The primary context stays: the driver may be going.
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
 
   const Api& api() const { return api_; }
   Kernels& kernels() const { return *kernels_; }
@@ -92,6 +96,7 @@ class Gpu {
   DeviceCaps caps_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  bool pushed_ = false;
 };
 
 template <typename Body>
