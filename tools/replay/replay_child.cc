@@ -62,7 +62,7 @@ int RunReplayChild(const std::string& options_text, const std::string& trace_pat
     return WriteResult({{"input_error", std::string(trace.status().message())}}, result_fd);
   }
   // Lives until the process ends: queued work of the simulated device refers to it.
-  auto* replayer = new Replayer(options, *trace, progress);
+  static auto* const replayer = new Replayer(options, *trace, progress);
   SetConfiguration(options, replayer->devices());
   return WriteResult({{"runs", replayer->Run()}}, result_fd);
 }
