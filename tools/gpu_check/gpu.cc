@@ -38,7 +38,8 @@ std::unique_ptr<Gpu> Gpu::Open(bool simulated, int ordinal, std::string* error) 
     Must(gpu->api_.CtxPushCurrent(gpu->context_), "cuCtxPushCurrent");
     gpu->pushed_ = true;
     gpu->caps_ = ProbeDevice(driver, ordinal, /*try_vmm=*/true);
-    gpu->kernels_ = simulated ? MakeSimKernels(ordinal) : MakeCudaKernels(driver);
+    // The driver library found may be the simulated device's too.
+    gpu->kernels_ = driver.simulated() ? MakeSimKernels(ordinal) : MakeCudaKernels(driver);
     gpu->WarmUp();
   } catch (const DriverFailure& failure) {
     *error = failure.what();

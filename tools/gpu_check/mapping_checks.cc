@@ -23,6 +23,7 @@ Answer CheckPartialMapping(const Gpu& gpu) {
       Need(gpu.api().MemGetAddressRange, "cuMemGetAddressRange")(&base, &bytes, range.base());
   answer.detail["address_range_bytes"] = bytes;
   answer.detail["address_range_result"] = ResultName(asked);
+  answer.detail["set_access"] = ResultName(ScopedRange::SetAccess(gpu, range.base(), unit));
   Must(gpu.api().MemUnmap(range.base(), unit), "cuMemUnmap");
   // And with an offset into the handle, which cuda.h says must be zero.
   const CUresult offset = gpu.api().MemMap(range.base(), unit, unit, handle.get(), 0);
