@@ -26,42 +26,32 @@ Function Resolve(const char* name, int version, cuuint64_t flags = 0) {
   return reinterpret_cast<Function>(function);
 }
 
-// name, version
-#define WEIR_TIME_TEST_FUNCTIONS(F)                                                                \
-  F(cuInit, 2000)                                                                                  \
-  F(cuDevicePrimaryCtxRetain, 7000) F(cuCtxSetCurrent, 4000) F(cuCtxSynchronize, 2000) F(          \
-      cuStreamCreate, 2000) F(cuStreamCreateWithPriority, 5050) F(cuStreamDestroy, 4000)           \
-      F(cuStreamQuery, 2000) F(cuStreamSynchronize, 2000) F(cuStreamWaitEvent, 3020) F(            \
-          cuStreamGetId, 12000) F(cuStreamGetCtx, 9020) F(cuStreamGetDevice, 12080)                \
-          F(cuStreamGetPriority, 5050) F(cuStreamGetFlags, 5050) F(cuLaunchHostFunc, 10000) F(     \
-              cuStreamAddCallback, 5000) F(cuEventCreate, 2000) F(cuEventDestroy, 4000)            \
-              F(cuEventRecord, 2000) F(cuEventQuery, 2000) F(cuEventSynchronize, 2000) F(          \
-                  cuEventElapsedTime, 2000) F(cuCtxRecordEvent, 12050) F(cuCtxWaitEvent, 12050)    \
-                  F(cuMemcpy, 4000) F(cuMemcpyAsync, 4000) F(cuMemcpyHtoD, 3020)                   \
-                      F(cuMemcpyDtoH, 3020) F(cuMemcpyDtoD, 3020) F(cuMemcpyHtoDAsync, 3020) F(    \
-                          cuMemcpyDtoHAsync, 3020) F(cuMemcpyDtoDAsync, 3020)                      \
-                          F(cuMemcpyPeerAsync, 4000) F(cuMemsetD8, 3020) F(cuMemsetD8Async, 3020)  \
-                              F(cuMemsetD32Async, 3020) F(cuStreamWriteValue32, 11070)             \
-                                  F(cuStreamBeginCapture, 10010) F(cuStreamEndCapture, 10000) F(   \
-                                      cuStreamIsCapturing, 10000) F(cuStreamGetCaptureInfo, 11030) \
-                                      F(cuStreamUpdateCaptureDependencies, 11030) F(               \
-                                          cuThreadExchangeStreamCaptureMode,                       \
-                                          10010) F(cuGraphInstantiateWithFlags,                    \
-                                                   11040) F(cuGraphLaunch, 10000)                  \
-                                          F(cuGraphExecDestroy, 10000) F(cuGraphDestroy, 10000) F( \
-                                              cuGraphGetNodes, 10000) F(cuMemAlloc, 3020)          \
-                                              F(cuMemFree, 3020) F(cuMemAllocAsync, 11020) F(      \
-                                                  cuMemFreeAsync,                                  \
-                                                  11020) F(cuMemHostAlloc, 2020)                   \
-                                                  F(cuMemFreeHost, 2000) F(cuMemGetInfo, 3020) F(  \
-                                                      cuMemAddressReserve, 10020)                  \
-                                                      F(cuMemCreate, 10020) F(cuMemMap, 10020) F(  \
-                                                          cuMemSetAccess,                          \
-                                                          10020) F(cuMemUnmap, 10020)              \
-                                                          F(cuMemRelease, 10020) F(                \
-                                                              cuMemPoolGetAttribute, 11020)        \
-                                                              F(cuDeviceGetDefaultMemPool, 11020)  \
-                                                                  F(cuDeviceGetAttribute, 2000)
+// Name and version of each. The formatter does not see that these are items of a list.
+// clang-format off
+#define WEIR_TIME_TEST_FUNCTIONS(F)                                                               \
+  F(cuInit, 2000) F(cuDevicePrimaryCtxRetain, 7000) F(cuCtxSetCurrent, 4000)                      \
+  F(cuCtxSynchronize, 2000) F(cuStreamCreate, 2000) F(cuStreamCreateWithPriority, 5050)           \
+  F(cuStreamDestroy, 4000) F(cuStreamQuery, 2000) F(cuStreamSynchronize, 2000)                    \
+  F(cuStreamWaitEvent, 3020) F(cuStreamGetId, 12000) F(cuStreamGetCtx, 9020)                      \
+  F(cuStreamGetDevice, 12080) F(cuStreamGetPriority, 5050) F(cuStreamGetFlags, 5050)              \
+  F(cuLaunchHostFunc, 10000) F(cuStreamAddCallback, 5000) F(cuEventCreate, 2000)                  \
+  F(cuEventDestroy, 4000) F(cuEventRecord, 2000) F(cuEventQuery, 2000)                            \
+  F(cuEventSynchronize, 2000) F(cuEventElapsedTime, 2000) F(cuCtxRecordEvent, 12050)              \
+  F(cuCtxWaitEvent, 12050) F(cuMemcpy, 4000) F(cuMemcpyAsync, 4000) F(cuMemcpyHtoD, 3020)         \
+  F(cuMemcpyDtoH, 3020) F(cuMemcpyDtoD, 3020) F(cuMemcpyHtoDAsync, 3020)                          \
+  F(cuMemcpyDtoHAsync, 3020) F(cuMemcpyDtoDAsync, 3020) F(cuMemcpyPeerAsync, 4000)                \
+  F(cuMemsetD8, 3020) F(cuMemsetD8Async, 3020) F(cuMemsetD32Async, 3020)                          \
+  F(cuStreamWriteValue32, 11070) F(cuStreamBeginCapture, 10010) F(cuStreamEndCapture, 10000)      \
+  F(cuStreamIsCapturing, 10000) F(cuStreamGetCaptureInfo, 11030)                                  \
+  F(cuStreamUpdateCaptureDependencies, 11030) F(cuThreadExchangeStreamCaptureMode, 10010)         \
+  F(cuGraphInstantiateWithFlags, 11040) F(cuGraphLaunch, 10000) F(cuGraphExecDestroy, 10000)      \
+  F(cuGraphDestroy, 10000) F(cuGraphGetNodes, 10000) F(cuMemAlloc, 3020) F(cuMemFree, 3020)       \
+  F(cuMemAllocAsync, 11020) F(cuMemFreeAsync, 11020) F(cuMemHostAlloc, 2020)                      \
+  F(cuMemFreeHost, 2000) F(cuMemGetInfo, 3020) F(cuMemAddressReserve, 10020)                      \
+  F(cuMemCreate, 10020) F(cuMemMap, 10020) F(cuMemSetAccess, 10020) F(cuMemUnmap, 10020)          \
+  F(cuMemRelease, 10020) F(cuMemPoolGetAttribute, 11020) F(cuDeviceGetDefaultMemPool, 11020)      \
+  F(cuDeviceGetAttribute, 2000)
+// clang-format on
 
 struct Driver {
 #define WEIR_DECLARE(name, version) \
@@ -126,6 +116,35 @@ inline void LaunchWrite(CUstream stream, const std::string& name, CUdeviceptr at
 }
 inline void LaunchRead(CUstream stream, const std::string& name, CUdeviceptr at, uint64_t bytes) {
   REQUIRE(Launch(stream, name, {{at, bytes, false}}) == CUDA_SUCCESS);
+}
+
+inline void Begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
+  REQUIRE(Cuda().cuStreamBeginCapture(stream, mode) == CUDA_SUCCESS);
+}
+
+inline CUstreamCaptureStatus Status(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  REQUIRE(Cuda().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS);
+  return status;
+}
+
+inline CUgraph End(CUstream stream) {
+  CUgraph graph = nullptr;
+  REQUIRE(Cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  REQUIRE(graph != nullptr);
+  return graph;
+}
+
+inline CUgraphExec MakeExec(CUgraph graph) {
+  CUgraphExec exec = nullptr;
+  REQUIRE(Cuda().cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS);
+  return exec;
+}
+
+inline size_t NodeCount(CUgraph graph) {
+  size_t count = 0;
+  REQUIRE(Cuda().cuGraphGetNodes(graph, nullptr, &count) == CUDA_SUCCESS);
+  return count;
 }
 
 inline uint8_t ByteAt(CUdeviceptr address) {
