@@ -38,6 +38,19 @@ void Arena::AddHoles(uint64_t begin, uint64_t bytes) {
   MakeFree(block, BlockState::kHole);
 }
 
+std::vector<AddressRange> Arena::TakeEmptyRegions() {
+  std::vector<AddressRange> taken;
+  std::erase_if(regions_, [&](Block* first) {
+    if (first->state != BlockState::kHole || first->next != nullptr) return false;
+    taken.push_back({first->begin, first->bytes});
+    RemoveFree(first);
+    blocks_->Delete(first);
+    return true;
+  });
+  newest_end_ = 0;
+  return taken;
+}
+
 void Arena::AddSegment(Handle* segment) {
   Block* block = blocks_->New();
   block->begin = segment->at;

@@ -31,6 +31,8 @@ class Arena {
 
   // Adds address space without memory (whole granules); joined with the regions it touches.
   void AddHoles(uint64_t begin, uint64_t bytes);
+  // Takes out the regions that are one hole, for other arenas.
+  std::vector<AddressRange> TakeEmptyRegions();
   // Adds a classic segment, mapped for ever: a region of its own, wholly ready.
   void AddSegment(Handle* segment);
   // Takes an idle classic segment out again, before the driver gets it back.
@@ -54,8 +56,8 @@ class Arena {
   Block* CarveBusy(Block* run, uint64_t begin, uint64_t end);
   // The same for idle handles mapped in this arena, given in address order: one busy block each.
   void CarveHandles(const std::vector<Handle*>& handles, std::vector<Block*>* busy);
-  // After the mappings in its range have changed: ready where the pointer index has a handle, hole elsewhere. Returns
-  // the block that holds the address `at` afterwards.
+  // After the mappings in its range have changed: ready where the pointer index has a handle, hole
+  // elsewhere. Returns the block that holds the address `at` afterwards.
   Block* Settle(Block* busy, uint64_t at);
   // Makes a live block of [begin, begin + bytes) inside one ready block.
   Block* CarveLive(Block* ready, uint64_t begin, uint64_t bytes);

@@ -77,6 +77,11 @@ struct Block {
   bool is_free() const { return state == BlockState::kReady || state == BlockState::kHole; }
 };
 
+struct AddressRange {
+  uint64_t begin;
+  uint64_t bytes;
+};
+
 // Alignment of every block, and the unit large requests are rounded to.
 inline constexpr uint64_t kBlockAlignment = 512;
 

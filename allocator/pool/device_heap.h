@@ -87,6 +87,12 @@ class DeviceHeap {
     bool within_soft_limit;
     uint64_t most_new = UINT64_MAX;  // bytes that may be made new, whatever the limits allow
   };
+  // What a rung has found out before it plans again.
+  struct Known {
+    bool proved = false;    // idle handles whose work is complete are known
+    bool may_wait = false;  // for the others; set with proved
+    bool addresses_exhausted = false;
+  };
   struct Change;  // a mapping under way; device_heap_map.cc
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;
 
@@ -134,14 +140,15 @@ class DeviceHeap {
   uint64_t MapAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                           DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };
-  Planned PlanLocked(const Request& request, const Rung& rung, bool proved, bool may_wait,
-                     Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  Planned PlanLocked(const Request& request, const Rung& rung, const Known& known, Change* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   DriverStatus Carry(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // After a change: indexes the handle where it is now, or deletes its record if its memory is
   // gone. True if it is stuck.
   bool PlaceOrForget(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  DriverStatus AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // False if the device's reservation is used up.
+  bool AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                               DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   bool IsComplete(const Handle& handle) const;

@@ -39,25 +39,26 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
                                     DriverStatus* status) {
   Change change;
   change.arena = &owner->ArenaFor(request.block);
-  for (bool proved = false, may_wait = false;;) {
+  Known known;
+  for (;;) {
     Planned planned;
     {
       MutexLock lock(heap_mu_);
-      planned = PlanLocked(request, rung, proved, may_wait, &change);
+      planned = PlanLocked(request, rung, known, &change);
     }
     if (planned == Planned::kYes) break;
     if (planned == Planned::kNoMemory) {
       *status = {};
       return 0;
     }
-    *status = planned == Planned::kNeedsProof
-                  ? ProveIdle()
-                  : AddAddresses(change.arena, request.block + request.alignment + granule_);
-    if (!status->ok()) return 0;
-    if (planned == Planned::kNeedsProof) {
-      proved = true;
-      may_wait = !ContextIsCaptured();
+    if (planned == Planned::kNeedsAddresses) {
+      known.addresses_exhausted =
+          !AddAddresses(change.arena, request.block + request.alignment + granule_);
+      continue;
     }
+    if (*status = ProveIdle(); !status->ok()) return 0;
+    known.proved = true;
+    known.may_wait = !ContextIsCaptured();
   }
   const uint64_t start_ns = driver_->NowNs();
   *status = Carry(&change);
@@ -69,30 +70,36 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
   return block != nullptr ? Finish(owner, request, block) : 0;
 }
 
-DriverStatus DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
-  uint64_t preferred = 0, begin = 0, taken = 0;
-  {
-    MutexLock lock(heap_mu_);
-    preferred = arena->end_of_newest_region();
-  }
-  if (!addresses_.Take(bytes, preferred, &begin, &taken))
-    return DriverStatus(2, "cuMemAddressReserve");  // the reservation is used up
+bool DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
   MutexLock lock(heap_mu_);
+  uint64_t begin = 0, taken = 0;
+  if (!addresses_.Take(bytes, arena->end_of_newest_region(), &begin, &taken)) {
+    // Arenas of streams that are gone, or that gave all their memory away, need none.
+    for (const auto& stream : streams_) {
+      for (Arena* a : {&stream->small, &stream->large}) {
+        for (const AddressRange& range : a->TakeEmptyRegions()) {
+          addresses_.Return(range.begin, range.bytes);
+        }
+      }
+    }
+    if (!addresses_.Take(bytes, 0, &begin, &taken)) return false;
+  }
   if (!PointerIndex::Get().Cover(begin, taken)) {
     addresses_.Return(begin, taken);
-    return DriverStatus(2, "host memory for the pointer index");
+    return false;
   }
   arena->AddHoles(begin, taken);
-  return {};
+  return true;
 }
 
-DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung, bool proved,
-                                           bool may_wait, Change* change) {
+DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung,
+                                           const Known& known, Change* change) {
   Arena* arena = change->arena;
   arena->FlushKept();
-  if (arena->LargestHole() < request.block + request.alignment) return Planned::kNeedsAddresses;
+  if (arena->LargestHole() < request.block + request.alignment && !known.addresses_exhausted)
+    return Planned::kNeedsAddresses;
   const std::optional<Window> window = FindWindow(*arena, request.block, request.alignment);
-  WEIR_CHECK(window.has_value());
+  if (!window.has_value()) return Planned::kNoMemory;
 
   // What may be made new, in whole granules.
   const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
@@ -117,8 +124,8 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     uint64_t sum = 0;
     for (const Handle* h : victims) sum += h->bytes;
     if (sum < deficit) {
-      if (!proved) return Planned::kNeedsProof;
-      rules.take_incomplete = may_wait;
+      if (!known.proved) return Planned::kNeedsProof;
+      rules.take_incomplete = known.may_wait;
       victims = ChooseVictims(handles_.all(), deficit, rules);
       sum = 0;
       for (const Handle* h : victims) sum += h->bytes;

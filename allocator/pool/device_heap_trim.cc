@@ -44,16 +44,21 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
 DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
   const bool classic = handle->id == 0;
   Arena* arena = handle->arena;
-  StreamTimeline* timeline = arena != nullptr ? &arena->owner()->timeline : nullptr;
-  if (timeline != nullptr) {
-    DriverStatus status = WaitFor(timeline, handle->idle_epoch);
+  if (arena != nullptr) {
+    Epoch idle_epoch = 0;
+    {
+      MutexLock lock(heap_mu_);
+      idle_epoch = handle->idle_epoch;
+    }
+    DriverStatus status = WaitFor(&arena->owner()->timeline, idle_epoch);
     if (!status.ok()) return status;
   }
   std::vector<Block*> busy;
   const uint64_t at = handle->at;
   {
     MutexLock lock(heap_mu_);
-    if (handle->live != 0) return {};  // handed out again meanwhile
+    // Handed out again while we waited, and perhaps freed again with work pending: leave it.
+    if (handle->live != 0 || !IsComplete(*handle)) return {};
     blocks_.Reserve(8);
     handle->taken = true;
     if (classic) {

@@ -21,11 +21,6 @@
 
 namespace weir {
 
-struct AddressRange {
-  uint64_t begin;
-  uint64_t bytes;
-};
-
 // Where a block of `bytes` could be placed.
 struct Window {
   Block* run;                     // first block of the free run

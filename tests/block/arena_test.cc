@@ -88,6 +88,19 @@ TEST_CASE("regions that touch become one", "[arena]") {
   REQUIRE(f.arena().Verify().empty());
 }
 
+TEST_CASE("only regions without any memory are taken out", "[arena]") {
+  ArenaFixture f(8);
+  f.Map(3, 1);
+  REQUIRE(f.arena().TakeEmptyRegions().empty());
+  f.Unmap(f.handles()[0].get());
+  const auto taken = f.arena().TakeEmptyRegions();
+  REQUIRE(taken.size() == 1);
+  REQUIRE(taken[0].begin == f.begin());
+  REQUIRE(taken[0].bytes == 8 * kGranule);
+  REQUIRE(f.arena().LargestHole() == 0);
+  REQUIRE(f.arena().Verify().empty());
+}
+
 TEST_CASE("random use of an arena keeps its invariants and never overlaps blocks", "[arena]") {
   std::mt19937_64 random(test::Seed());
   ArenaFixture f(64);

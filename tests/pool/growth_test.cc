@@ -115,6 +115,23 @@ TEST_CASE("deferred frees are waited for before a request fails", "[growth]") {
   f.RequireNoRaces();
 }
 
+TEST_CASE("streams that come and go do not use up the address space", "[growth]") {
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  HeapFixture f(config);
+  for (int i = 0; i < 200; ++i) {  // 64 chunks of addresses, two for each stream
+    const CUstream stream = f.NewStream();
+    const uint64_t large = f.Allocate(30 * kMiB, stream), small = f.Allocate(1000, stream);
+    f.Write(stream, large, 30 * kMiB);
+    f.FreeAsync(large, stream);
+    f.FreeAsync(small, stream);
+    REQUIRE(f.heap().StreamDestroyed(stream).ok());
+    f.device().DestroyStream(stream);
+  }
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
 TEST_CASE("handles grow with the heap, so their number stays bounded", "[growth]") {
   HeapFixture f;
   for (int i = 0; i < 2000; ++i) f.Allocate(10 * kMiB);

@@ -54,4 +54,41 @@ TEST_CASE("threads allocate, free for each other and trim at the same time", "[t
   REQUIRE(sim::UsedBytes(0) == 0);
 }
 
+TEST_CASE("a trim never takes memory that is handed out and freed again meanwhile", "[threads]") {
+  const uint64_t seed = test::Seed();
+  sim::Config config;
+  config.memory_bytes = 256 * kMiB;
+  HeapFixture f(config);
+  std::vector<Stream> streams;
+  for (int i = 0; i < 3; ++i) streams.push_back(f.NewStream());
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < streams.size(); ++t) {
+    threads.emplace_back([&, t] {
+      f.EnterDevice();
+      std::mt19937_64 random(seed + t);
+      for (int i = 0; i < 1500; ++i) {
+        const uint64_t bytes = kMiB + random() % (8 * kMiB);
+        HeapError error;
+        const uint64_t at = f.heap().Allocate(bytes, 512, streams[t], &error);
+        if (at == 0) continue;
+        if (sim::Launch(streams[t], "write", {{at, bytes, true}}) != CUDA_SUCCESS) ++wrong;
+        if (!f.heap().FreeAsync(at, streams[t]).ok()) ++wrong;
+      }
+    });
+  }
+  std::thread trimmer([&] {
+    while (!stop) {
+      if (!f.heap().EmptyCache().ok()) ++wrong;
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  stop = true;
+  trimmer.join();
+  REQUIRE(wrong == 0);
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
 }  // namespace weir
