@@ -12,6 +12,11 @@
  * waits. Memory of weir_malloc_async(size, s) belongs to stream s: it may be used by work submitted
  * to s after the call, and after weir_free_async(p, s) later requests on s may get it at once, in
  * stream order.
+ *
+ * Stream capture. Allocating and freeing leave captures valid that Weir can see: those on blocking
+ * streams and on streams it was given. While a non-blocking stream that Weir has never seen is
+ * captured, do not allocate or free with the functions that name no stream. Memory that a captured
+ * graph uses must stay allocated as long as the graph may be launched.
  */
 #ifndef WEIR_WEIR_H_
 #define WEIR_WEIR_H_
