@@ -64,8 +64,9 @@ WEIR_API int weir_configure(const char* options);
 
 /* ---- Allocation ------------------------------------------------------------------------------
  * Pointers are aligned to 512 bytes or more; contents are undefined. A request of 0 bytes gives a
- * unique pointer to a block of no usable bytes, which must be freed like any other. A request that
- * exceeds the device's memory fails with WEIR_ERROR_OUT_OF_MEMORY without touching what is cached.
+ * pointer unlike any other live one, which must be freed like them; nothing may be stored behind it.
+ * A request that exceeds the device's memory fails with WEIR_ERROR_OUT_OF_MEMORY without touching
+ * what is cached.
  */
 
 /* Allocates on the calling thread's device (see weir_set_device), for use on any stream. */
