@@ -33,6 +33,22 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
+// Holds the mutex for a scope if it is free now.
+class MutexTryLock {
+ public:
+  explicit MutexTryLock(Mutex& mu) ABSL_NO_THREAD_SAFETY_ANALYSIS : mu_(mu), held_(mu.TryLock()) {}
+  ~MutexTryLock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (held_) mu_.Unlock();
+  }
+  MutexTryLock(const MutexTryLock&) = delete;
+  MutexTryLock& operator=(const MutexTryLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  Mutex& mu_;
+  const bool held_;
+};
+
 // Gives a held mutex up for a scope: around driver calls inside a locked section.
 class ABSL_SCOPED_LOCKABLE MutexUnlock {
  public:

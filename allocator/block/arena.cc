@@ -38,15 +38,33 @@ void Arena::AddHoles(uint64_t begin, uint64_t bytes) {
   MakeFree(block, BlockState::kHole);
 }
 
-std::vector<AddressRange> Arena::TakeEmptyRegions() {
+std::vector<AddressRange> Arena::TakeHoles(uint64_t unit) {
+  std::vector<Block*> holes;
+  for (Block* b = holes_; b != nullptr; b = b->bin_next) holes.push_back(b);
   std::vector<AddressRange> taken;
-  std::erase_if(regions_, [&](Block* first) {
-    if (first->state != BlockState::kHole || first->next != nullptr) return false;
-    taken.push_back({first->begin, first->bytes});
-    RemoveFree(first);
-    blocks_->Delete(first);
-    return true;
-  });
+  for (Block* hole : holes) {
+    const uint64_t begin = AlignUp(hole->begin, unit), end = AlignDown(hole->end(), unit);
+    if (begin >= end) continue;
+    RemoveFree(hole);
+    if (end < hole->end()) InsertFree(SplitAt(hole, end));
+    if (begin > hole->begin) {
+      Block* rest = SplitAt(hole, begin);
+      InsertFree(hole);
+      hole = rest;
+    }
+    taken.push_back({begin, end - begin});
+    // What lies on either side becomes a region of its own.
+    if (hole->prev != nullptr) {
+      hole->prev->next = nullptr;
+    } else {
+      std::erase(regions_, hole);
+    }
+    if (hole->next != nullptr) {
+      hole->next->prev = nullptr;
+      regions_.push_back(hole->next);
+    }
+    blocks_->Delete(hole);
+  }
   newest_end_ = 0;
   return taken;
 }
@@ -168,7 +186,10 @@ void Arena::CountLive(const Block& block) {
 void Arena::UncountLive(const Block& block, Epoch epoch) {
   ForEachHandle(block.begin, block.end(), block.segment, [epoch](Handle* h) {
     WEIR_DCHECK(h->live > 0);
-    if (--h->live == 0) h->idle_epoch = std::max(h->idle_epoch, epoch);
+    --h->live;
+    // Always, because blocks of one handle are not uncounted in the order of their frees: the kept
+    // block is uncounted late, with the epoch of its free.
+    h->idle_epoch = std::max(h->idle_epoch, epoch);
   });
 }
 

@@ -31,8 +31,8 @@ class Arena {
 
   // Adds address space without memory (whole granules); joined with the regions it touches.
   void AddHoles(uint64_t begin, uint64_t bytes);
-  // Takes out the regions that are one hole, for other arenas.
-  std::vector<AddressRange> TakeEmptyRegions();
+  // Takes out whole aligned units of address space without memory, for other arenas.
+  std::vector<AddressRange> TakeHoles(uint64_t unit);
   // Adds a classic segment, mapped for ever: a region of its own, wholly ready.
   void AddSegment(Handle* segment);
   // Takes an idle classic segment out again, before the driver gets it back.

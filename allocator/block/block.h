@@ -54,7 +54,8 @@ struct Handle {
   uint32_t index = 0;  // its place in HandleTable
   bool taken = false;  // a miss or a trim has chosen it: nobody else may
   bool stuck = false;  // mapped without access, and the driver refused to unmap it: lost
-  // The arena's stream may use the memory until this epoch is complete. Set when live becomes 0.
+  // The arena's stream may use the memory until this epoch is complete: the newest epoch in which a
+  // block of it was freed.
   Epoch idle_epoch = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
@@ -21,6 +22,13 @@ uint64_t ThreadNumber() {
   thread_local const uint64_t number = next.fetch_add(1);
   return number;
 }
+
+// Room for the arenas of some hundred streams, also where the device is small.
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
+#else
+constexpr uint64_t kLeastAddressChunks = 1024;
+#endif
 
 std::pair<Stream, uint64_t> KeyOf(Stream stream) {
   if (stream == kLegacyStream) return {nullptr, 0};
@@ -44,7 +52,7 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
   if (d.has_vmm()) {
     heap->granule_ = std::max(PointerIndex::kGranule, d.granularity());
     // Every arena takes at least one chunk, so a small device needs room for many of them too.
-    const uint64_t least = std::max(d.total_bytes(), 64 * AddressSpace::kChunk);
+    const uint64_t least = std::max(d.total_bytes(), kLeastAddressChunks * AddressSpace::kChunk);
     const DriverStatus status = heap->addresses_.Reserve(
         d, std::max(least, d.total_bytes() * options.address_space_factor), d.total_bytes());
     if (!status.ok()) {
@@ -125,6 +133,7 @@ StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
 }
 
 HeapError DeviceHeap::StreamDestroyed(Stream stream) {
+  MutexLock space(space_mu_);  // no miss of another thread is about to use the handle
   MutexLock lock(heap_mu_);
   const auto it = by_key_.find(KeyOf(stream));
   if (it == by_key_.end() || it->second == any_) return {};
@@ -262,7 +271,6 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
         for (StreamHeap* use : uses->second) {
           if (&use->timeline != timeline) waits.push_back(&use->timeline);
         }
-        uses_.erase(uses);
       }
     }
     std::shared_ptr<DeferredFree> deferred;
@@ -270,6 +278,7 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
       deferred = std::make_shared<DeferredFree>(
           DeferredFree{address, static_cast<uint32_t>(waits.size())});
     }
+    if (!uses_.empty()) uses_.erase(address);  // from here on nothing refuses the free
     WEIR_STAT_SUB(stats_, requested_bytes, requested);
     WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
     WEIR_STAT_SUB(stats_, allocations, 1);
@@ -288,13 +297,20 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
       record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
     }
   }
-  if (record_marker && space_mu_.TryLock()) {
+  if (record_marker) TryCompleteDeferred();
+  return {};
+}
+
+void DeviceHeap::TryCompleteDeferred() {
+  const MutexTryLock space(space_mu_);
+  if (!space.held()) return;  // a miss is under way and sees to it
+  try {
     const CallSeries series(*driver_);
     context_is_captured_.reset();
-    CompleteDeferred(/*wait=*/false).IgnoreError();  // only a head start: a miss tries again
-    space_mu_.Unlock();
+    CompleteDeferred(/*wait=*/false).IgnoreError();
+  } catch (const std::bad_alloc&) {
+    // Only a head start: a miss tries again.
   }
-  return {};
 }
 
 void DeviceHeap::Release(const Found& found, bool keep) {

@@ -113,6 +113,8 @@ class DeviceHeap {
   Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   HeapError ExplainNotFound(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   HeapError FreeBehind(uint64_t address, StreamTimeline* timeline);
+  // Records markers and releases what is complete, unless a miss is under way.
+  void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // The free takes effect: the memory may be reused in its stream's order.
   void Release(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
@@ -128,6 +130,9 @@ class DeviceHeap {
   // Whether a stream of the context is known to be under capture: then markers of the context and
   // waiting for it are out of the question. Asks the driver once for each miss or trim.
   bool ContextIsCaptured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Whether the status says that the stream is gone without a weir_stream_destroyed; its memory is
+  // then proved complete through the context.
+  bool LostItsStream(StreamTimeline* timeline, const DriverStatus& status);
   // StreamTimeline::Close and Wait, where a capture allows them.
   DriverStatus CloseEpoch(StreamTimeline* timeline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus WaitFor(StreamTimeline* timeline, Epoch epoch)
@@ -147,6 +152,8 @@ class DeviceHeap {
   // gone. True if it is stuck.
   bool PlaceOrForget(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Gives chunks that arenas do not need back to the reservation.
+  void CollectAddresses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   // False if the device's reservation is used up.
   bool AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,

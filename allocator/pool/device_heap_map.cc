@@ -24,6 +24,17 @@ struct DeviceHeap::Change {
   std::vector<uint64_t> victims_were_at;
 };
 
+namespace {
+
+// The mechanism does not work here, whatever the capability probe said.
+bool IsUnexpected(const DriverStatus& status) {
+  const DriverErrorClass c = status.error_class();
+  return c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
+         c == DriverErrorClass::kOther;
+}
+
+}  // namespace
+
 bool DeviceHeap::IsComplete(const Handle& handle) const {
   return handle.arena == nullptr || handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
 }
@@ -70,19 +81,33 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
   return block != nullptr ? Finish(owner, request, block) : 0;
 }
 
+void DeviceHeap::CollectAddresses() {
+  for (const auto& stream : streams_) {
+    for (Arena* arena : {&stream->small, &stream->large}) {
+      for (const AddressRange& range : arena->TakeHoles(AddressSpace::kChunk)) {
+        addresses_.Return(range.begin, range.bytes);
+      }
+    }
+  }
+}
+
 bool DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
   MutexLock lock(heap_mu_);
   uint64_t begin = 0, taken = 0;
   if (!addresses_.Take(bytes, arena->end_of_newest_region(), &begin, &taken)) {
-    // Arenas of streams that are gone, or that gave all their memory away, need none.
-    for (const auto& stream : streams_) {
-      for (Arena* a : {&stream->small, &stream->large}) {
-        for (const AddressRange& range : a->TakeEmptyRegions()) {
-          addresses_.Return(range.begin, range.bytes);
-        }
+    // What arenas have and do not need, as it is; then without what lies idle in it, so that many
+    // streams that hold little cannot keep all addresses.
+    CollectAddresses();
+    bool found = addresses_.Take(bytes, 0, &begin, &taken);
+    if (!found) {
+      {
+        MutexUnlock unlocked(heap_mu_);
+        ReleaseIdle(0).IgnoreError();
       }
+      CollectAddresses();
+      found = addresses_.Take(bytes, 0, &begin, &taken);
     }
-    if (!addresses_.Take(bytes, 0, &begin, &taken)) return false;
+    if (!found) return false;
   }
   if (!PointerIndex::Get().Cover(begin, taken)) {
     addresses_.Return(begin, taken);
@@ -123,8 +148,9 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     victims = ChooseVictims(handles_.all(), deficit, rules);
     uint64_t sum = 0;
     for (const Handle* h : victims) sum += h->bytes;
-    if (sum < deficit) {
-      if (!known.proved) return Planned::kNeedsProof;
+    // The host waits only where new memory cannot take the place of waiting.
+    if (sum < deficit && !known.proved) return Planned::kNeedsProof;
+    if (sum + room_below(hard) < window->missing) {
       rules.take_incomplete = known.may_wait;
       victims = ChooseVictims(handles_.all(), deficit, rules);
       sum = 0;
@@ -170,7 +196,9 @@ DriverStatus DeviceHeap::Carry(Change* change) {
     const DriverStatus status = WaitFor(&timeline, h->idle_epoch);
     if (!status.ok()) return status;
   }
-  return ExecuteMapPlan(*driver_, &change->plan);
+  const DriverStatus status = ExecuteMapPlan(*driver_, &change->plan);
+  if (IsUnexpected(status)) driver_->SwitchOffVmm(status);
+  return status;
 }
 
 bool DeviceHeap::PlaceOrForget(Handle* handle) {
@@ -205,6 +233,10 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
   }
   for (const Piece& piece : plan.pieces) {
     if (!piece.created) continue;
+    if (piece.handle->id == 0) {  // never made, or released again
+      handles_.Delete(piece.handle);
+      continue;
+    }
     WEIR_STAT_ADD(stats_, reserved_bytes, piece.bytes);
     WEIR_STAT_ADD(stats_, handles, 1);
     piece.handle->arena = piece.handle->at != 0 ? change->arena : nullptr;
@@ -227,8 +259,16 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   uint64_t bytes = exact;
   if (rung.within_soft_limit) {
     bytes = std::max(exact, &arena == &owner->small ? kSmallSegment : kLargeSegment);
-  } else if (*status = ReleaseIdle(0); status->is_fatal()) {
-    return 0;
+  } else {
+    {
+      MutexLock lock(heap_mu_);
+      const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
+      if (bytes > hard || stats_.active_bytes > hard - bytes) {  // releasing would not help
+        *status = {};
+        return 0;
+      }
+    }
+    if (*status = ReleaseIdle(0); status->is_fatal()) return 0;
   }
   {
     MutexLock lock(heap_mu_);

@@ -1,8 +1,9 @@
 // DeviceHeap: what happens when no free block fits. The rungs, each followed by another look:
 //
 //   1. frees whose markers are complete
-//   2. new memory within the soft limit; beyond it idle handles from anywhere, complete ones first,
-//      then those that must be waited for; beyond these, new memory up to the hard limit
+//   2. new memory within the soft limit; beyond it idle complete handles from anywhere; where these
+//      are not enough, new memory up to the hard limit; beyond it idle handles that must be waited
+//      for
 //   3. the same when all deferred frees are complete, waited for
 //   4. the same with no more new memory than the driver says it has: somebody else may have taken
 //      what the limit would allow
@@ -23,13 +24,6 @@ namespace {
 bool IsShortage(const DriverStatus& status) {
   return status.ok() || status.is_out_of_memory() ||
          status.error_class() == DriverErrorClass::kCaptureViolation;
-}
-
-// The mechanism does not work here, whatever the capability probe said.
-bool IsUnexpected(const DriverStatus& status) {
-  const DriverErrorClass c = status.error_class();
-  return c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
-         c == DriverErrorClass::kOther;
 }
 
 }  // namespace
@@ -75,8 +69,7 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
     const bool mapping = driver_->has_vmm();
     uint64_t address = mapping ? MapAndAllocate(owner, request, rung, &status)
                                : SegmentAndAllocate(owner, request, rung, &status);
-    if (address == 0 && mapping && IsUnexpected(status)) {
-      driver_->SwitchOffVmm(status);
+    if (address == 0 && mapping && !driver_->has_vmm()) {  // it has just been switched off
       address = SegmentAndAllocate(owner, request, rung, &status);
     }
     if (address != 0) return address;
@@ -122,9 +115,19 @@ bool DeviceHeap::ContextIsCaptured() {
   return *context_is_captured_;
 }
 
+bool DeviceHeap::LostItsStream(StreamTimeline* timeline, const DriverStatus& status) {
+  if (status.error_class() != DriverErrorClass::kMisuse ||
+      timeline->kind() != StreamTimeline::Kind::kStream) {
+    return false;
+  }
+  timeline->BecomeContext();
+  return true;
+}
+
 DriverStatus DeviceHeap::CloseEpoch(StreamTimeline* timeline) {
   if (timeline->kind() == StreamTimeline::Kind::kContext && ContextIsCaptured()) return {};
-  return timeline->Close({*driver_, events_});
+  const DriverStatus status = timeline->Close({*driver_, events_});
+  return LostItsStream(timeline, status) ? CloseEpoch(timeline) : status;
 }
 
 DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
@@ -134,6 +137,7 @@ DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
     return DriverStatus(kStreamCaptureUnsupported, "cuCtxRecordEvent");
   }
   const DriverStatus status = timeline->Wait({*driver_, events_}, epoch);
+  if (LostItsStream(timeline, status)) return WaitFor(timeline, epoch);
   MutexLock lock(heap_mu_);
   ++stats_.waits;
   return status;

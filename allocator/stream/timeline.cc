@@ -47,7 +47,10 @@ DriverStatus StreamTimeline::Close(const MarkerCalls& calls) {
                                                        : calls.driver.RecordEvent(event, stream_);
   if (!status.ok()) {
     calls.events.Put(event);
-    if (kind() == Kind::kContext && status.error_class() == DriverErrorClass::kNotSupported) {
+    const DriverErrorClass c = status.error_class();
+    if (kind() == Kind::kContext &&
+        (c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
+         c == DriverErrorClass::kOther)) {
       calls.driver.SwitchOffContextEvents(status);
       return {};
     }

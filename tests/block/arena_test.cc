@@ -88,17 +88,31 @@ TEST_CASE("regions that touch become one", "[arena]") {
   REQUIRE(f.arena().Verify().empty());
 }
 
-TEST_CASE("only regions without any memory are taken out", "[arena]") {
-  ArenaFixture f(8);
-  f.Map(3, 1);
-  REQUIRE(f.arena().TakeEmptyRegions().empty());
-  f.Unmap(f.handles()[0].get());
-  const auto taken = f.arena().TakeEmptyRegions();
-  REQUIRE(taken.size() == 1);
-  REQUIRE(taken[0].begin == f.begin());
-  REQUIRE(taken[0].bytes == 8 * kGranule);
-  REQUIRE(f.arena().LargestHole() == 0);
+TEST_CASE("whole units without memory are taken out, on both sides of what is mapped", "[arena]") {
+  ArenaFixture f(16);
+  f.Map(5, 1);
+  REQUIRE(f.arena().TakeHoles(16 * kGranule).empty());
+  const auto taken = f.arena().TakeHoles(4 * kGranule);  // units 0, 2 and 3; unit 1 has memory
+  uint64_t bytes = 0;
+  for (const AddressRange& range : taken) bytes += range.bytes;
+  REQUIRE(bytes == 12 * kGranule);
+  REQUIRE(f.arena().LargestHole() == 2 * kGranule);
   REQUIRE(f.arena().Verify().empty());
+  REQUIRE(f.arena().TryAllocate(kGranule, 512)->begin == f.begin() + 5 * kGranule);
+}
+
+TEST_CASE("a handle remembers the newest free of its blocks, whichever is uncounted last",
+          "[arena]") {
+  ArenaFixture f(8);
+  f.Map(0, 1);
+  Arena& arena = f.arena();
+  Block* a = arena.TryAllocate(kGranule / 2, 512);
+  Block* b = arena.TryAllocate(kGranule / 2, 512);
+  arena.Free(a, 1, /*keep=*/true);
+  arena.Free(b, 7, /*keep=*/false);
+  arena.FlushKept();
+  REQUIRE(f.handles()[0]->live == 0);
+  REQUIRE(f.handles()[0]->idle_epoch == 7);
 }
 
 TEST_CASE("random use of an arena keeps its invariants and never overlaps blocks", "[arena]") {

@@ -16,7 +16,8 @@
  * Stream capture. Allocating and freeing leave captures valid that Weir can see: those on blocking
  * streams and on streams it was given. While a non-blocking stream that Weir has never seen is
  * captured, do not allocate or free with the functions that name no stream. Memory that a captured
- * graph uses must stay allocated as long as the graph may be launched.
+ * graph uses must stay allocated as long as the graph may be launched. weir_calloc, weir_memcpy and
+ * weir_memset work on the legacy stream: not while a blocking stream is captured.
  */
 #ifndef WEIR_WEIR_H_
 #define WEIR_WEIR_H_
