@@ -35,13 +35,23 @@ HeapError IfInUse(int device, Fn fn) {
   return slot == nullptr ? HeapError() : slot->With(fn);
 }
 
-// The device for a copy that is ordered in a stream, or in the legacy stream with `wait`.
+// Queues a copy in a stream, or with `wait` in the legacy stream of the device that owns one of the
+// pointers (the thread's device if Weir owns neither).
 template <typename Queue>
-int Transfer(size_t bytes, weir_stream_t stream, bool wait, Queue queue) noexcept {
+int Transfer(const void* dst, const void* src, size_t bytes, weir_stream_t stream, bool wait,
+             Queue queue) noexcept {
   return Guarded([&] {
     HeapError error;
     if (bytes == 0) return error;
-    DeviceSlot* slot = StreamSlot(stream, &error);
+    DeviceSlot* slot = nullptr;
+    if (wait) {
+      const Registry* registry = Registry::Get(&error);
+      if (registry == nullptr) return error;
+      for (const void* pointer : {dst, src}) {
+        if (slot == nullptr) slot = registry->OwnerOf(reinterpret_cast<uintptr_t>(pointer));
+      }
+    }
+    if (slot == nullptr) slot = StreamSlot(stream, &error);
     if (slot == nullptr) return error;
     DriverStatus status = queue(slot->driver());
     if (status.ok() && wait) status = slot->driver().SynchronizeStream(stream);
@@ -53,7 +63,7 @@ int Copy(void* dst, const void* src, size_t bytes, weir_stream_t stream, bool wa
   if (bytes != 0 && (dst == nullptr || src == nullptr)) {
     return SetLast(WEIR_ERROR_INVALID_ARGUMENT, "a copy from or to NULL");
   }
-  return Transfer(bytes, stream, wait, [&](const DeviceDriver& driver) {
+  return Transfer(dst, src, bytes, stream, wait, [&](const DeviceDriver& driver) {
     return driver.Copy(reinterpret_cast<uintptr_t>(dst), reinterpret_cast<uintptr_t>(src), bytes,
                        stream);
   });
@@ -63,7 +73,7 @@ int Fill(void* dst, int value, size_t bytes, weir_stream_t stream, bool wait) no
   if (bytes != 0 && dst == nullptr) {
     return SetLast(WEIR_ERROR_INVALID_ARGUMENT, "a memset of NULL");
   }
-  return Transfer(bytes, stream, wait, [&](const DeviceDriver& driver) {
+  return Transfer(dst, nullptr, bytes, stream, wait, [&](const DeviceDriver& driver) {
     return driver.Fill(reinterpret_cast<uintptr_t>(dst), static_cast<uint8_t>(value), bytes,
                        stream);
   });

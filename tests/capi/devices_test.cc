@@ -107,6 +107,19 @@ TEST_CASE("a thread's device is what it set, else its current context's, else 0"
   CHECK(SimulatedWeir::Stats(1).allocations == 0);
 }
 
+TEST_CASE("copies that name no stream run on the device that owns the memory", "[capi]") {
+  const SimulatedWeir weir;
+  REQUIRE(weir_set_device(0) == WEIR_OK);
+  auto* block = static_cast<char*>(weir_malloc_device(1000, 1));
+  REQUIRE(block != nullptr);
+  char host[1000] = {};
+  CHECK(weir_memset(block, 7, sizeof(host)) == WEIR_OK);
+  CHECK(weir_memcpy(host, block, sizeof(host)) == WEIR_OK);
+  CHECK(host[0] == 7);
+  CHECK(host[999] == 7);
+  CHECK(weir_free(block) == WEIR_OK);
+}
+
 TEST_CASE("a block can be freed by a thread that did not allocate it", "[capi]") {
   const SimulatedWeir weir;
   void* block = nullptr;

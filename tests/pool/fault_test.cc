@@ -137,6 +137,33 @@ TEST_CASE("when undoing fails too, memory is lost but never handed out broken", 
   }
 }
 
+TEST_CASE("a context event that fails unexpectedly loses no memory", "[fault]") {
+  sim::Config config;
+  config.memory_bytes = 512 * kMiB;
+  HeapFixture f(config);
+  sim::Fault fault;
+  fault.entry = "cuCtxRecordEvent";
+  fault.every_later_too = true;
+  fault.result = CUDA_ERROR_UNKNOWN;
+  sim::InjectFault(fault);
+  f.Free(f.Allocate(400 * kMiB, kAnyStream));
+  f.Free(f.Allocate(400 * kMiB, kAnyStream));
+  f.RequireValid();
+}
+
+TEST_CASE("a marker that fails does not switch mapping off", "[fault]") {
+  for (const char* entry : {"cuEventRecord", "cuEventSynchronize", "cuStreamIsCapturing"}) {
+    INFO(entry);
+    HeapFixture f(TightDevice(true));
+    sim::Fault fault;
+    fault.entry = entry;
+    fault.result = CUDA_ERROR_UNKNOWN;
+    sim::InjectFault(fault);
+    RunScenario(f);
+    REQUIRE(f.heap().driver().has_vmm());
+  }
+}
+
 TEST_CASE("a sticky error stops the heap with a clear text, frees go on", "[fault]") {
   HeapFixture f;
   const uint64_t at = f.Allocate(4 * kMiB);

@@ -132,6 +132,30 @@ TEST_CASE("streams that come and go do not use up the address space", "[growth]"
   f.RequireValid();
 }
 
+TEST_CASE("many living streams that hold little do not use up the address space", "[growth]") {
+  HeapFixture f;
+  for (int i = 0; i < 1200; ++i) {  // more than the chunks of the reservation, two for each stream
+    const CUstream stream = f.NewStream();
+    const uint64_t large = f.Allocate(kMiB, stream), small = f.Allocate(64 * kKiB, stream);
+    f.FreeAsync(large, stream);
+    f.FreeAsync(small, stream);
+  }
+  f.RequireValid();
+}
+
+TEST_CASE("a request that fails counts nothing as reserved", "[growth]") {
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  HeapFixture f(config);
+  f.FreeAsync(f.Allocate(2 * kMiB));
+  sim::SetOtherProcessBytes(0, 50 * kMiB);
+  HeapError error;
+  REQUIRE(f.heap().Allocate(40 * kMiB, 512, nullptr, &error) == 0);
+  REQUIRE(f.Stats().peak_reserved_bytes <= 14 * kMiB);
+  REQUIRE(f.Stats().total_reserved_bytes <= 14 * kMiB);
+  f.RequireValid();
+}
+
 TEST_CASE("handles grow with the heap, so their number stays bounded", "[growth]") {
   HeapFixture f;
   for (int i = 0; i < 2000; ++i) f.Allocate(10 * kMiB);

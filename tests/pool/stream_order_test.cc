@@ -109,6 +109,74 @@ TEST_CASE("idle memory of one stream serves another only when its work is comple
   f.RequireValid();
 }
 
+TEST_CASE("a handle is not moved while the newest free in it is incomplete", "[order]") {
+  // Two blocks share a handle. The first is freed early and kept; the second is freed later, behind
+  // a recorded use, so that it is coalesced before the kept one.
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  HeapFixture f(config);
+  const CUstream s = f.NewStream(), user = f.NewStream(), other = f.NewStream();
+  const uint64_t a = f.Allocate(kMiB, s), b = f.Allocate(kMiB, s), c = f.Allocate(kMiB, other);
+  f.FreeAsync(a, s);
+  f.FreeAsync(c, s);             // deferred: the next miss closes the epoch of a's free
+  f.Allocate(52 * kMiB, other);  // 8 MiB are left
+  sim::RunUntilIdle();
+  f.Allocate(kMiB, other);
+  sim::HoldStream(0, s);
+  f.Write(s, b, kMiB, "late writer");
+  REQUIRE(f.heap().RecordUse(b, user).ok());
+  f.FreeAsync(b, s);
+  HeapError error;
+  // Only with the handle of a and b this fits; waiting for it never ends while s is held.
+  REQUIRE(f.heap().Allocate(10 * kMiB, 512, other, &error) == 0);
+  sim::ReleaseStream(0, s);
+  f.RequireNoUnorderedAccess();
+  f.RequireValid();
+}
+
+TEST_CASE("the host does not wait while new memory can be made", "[order]") {
+  HeapFixture f;
+  const CUstream busy = f.NewStream(), other = f.NewStream();
+  const uint64_t a = f.Allocate(300 * kMiB, busy);
+  sim::HoldStream(0, busy);
+  f.Write(busy, a, 300 * kMiB);
+  f.FreeAsync(a, busy);
+  f.Allocate(300 * kMiB, other);  // beyond the soft limit, with 300 MiB idle and incomplete
+  REQUIRE(f.Stats().waits == 0);
+  sim::ReleaseStream(0, busy);
+  f.RequireNoRaces();
+}
+
+TEST_CASE("a stream destroyed without a word costs its memory nothing but a context marker",
+          "[order]") {
+  sim::Config config;
+  config.memory_bytes = 256 * kMiB;
+  HeapFixture f(config);
+  const CUstream dying = f.NewStream(), other = f.NewStream();
+  f.FreeAsync(f.Allocate(200 * kMiB, dying), dying);
+  f.device().DestroyStream(dying);
+  f.Allocate(200 * kMiB, other);
+  REQUIRE(f.heap().driver().has_vmm());
+  f.RequireValid();
+}
+
+TEST_CASE("a capture keeps a trim from what needs proof, and from nothing else",
+          "[order][capture]") {
+  HeapFixture f;
+  const CUstream s = f.NewStream(), other = f.NewStream();
+  const uint64_t a = f.Allocate(100 * kMiB, other);
+  const uint64_t any = f.Allocate(8 * kMiB, kAnyStream);
+  f.FreeAsync(a, other);
+  f.device().BeginCapture(s);
+  f.FreeAsync(f.Allocate(kMiB, s), s);
+  f.Free(any);
+  REQUIRE(f.heap().EmptyCache().ok());
+  REQUIRE(f.Stats().reserved_bytes <= 20 * kMiB);
+  REQUIRE(f.device().CaptureSurvives(s));
+  REQUIRE(f.heap().EmptyCache().ok());
+  REQUIRE(f.Stats().reserved_bytes == 0);
+}
+
 TEST_CASE("a program that does not tell of a use is caught by the checker", "[order]") {
   HeapFixture f;
   const CUstream owner = f.NewStream(), user = f.NewStream();

@@ -247,6 +247,8 @@ TEST_CASE("wrong options exit with 2 and say what is wrong", "[replay]") {
   CHECK(Weir("").status == 2);
   CHECK(Weir("replay").status == 2);
   CHECK(Weir("replay --memory much " + trace).status == 2);
+  CHECK(Weir("replay --memory 1MiB " + trace).Says("2MiB to 64TiB"));
+  CHECK(Weir("replay --memory 9000000TiB " + trace).status == 2);
   CHECK(Weir("replay --streams two " + trace).status == 2);
   CHECK(Weir("replay --repeat 0 " + trace).status == 2);
   CHECK(Weir("replay --device gpu " + trace).Says("the device is neither sim nor a number"));

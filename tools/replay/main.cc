@@ -85,6 +85,12 @@ int Main(int argc, char** argv) {
     return kExitBadInput;
   }
   if (command.options.simulated && memory->empty()) command.options.memory_bytes = kDefaultMemory;
+  constexpr uint64_t kLeastMemory = uint64_t{2} << 20, kMostMemory = uint64_t{64} << 40;
+  if (command.options.simulated &&
+      (command.options.memory_bytes < kLeastMemory || command.options.memory_bytes > kMostMemory)) {
+    std::fprintf(stderr, "weir: --memory: a simulated device has 2MiB to 64TiB\n");
+    return kExitBadInput;
+  }
   command.options.one_stream = streams == "one";
   return RunReplayCommand(command);
 }

@@ -106,8 +106,8 @@ WEIR_API int weir_free_async(void* ptr, weir_stream_t stream);
  * weir_malloc need it never. */
 WEIR_API int weir_record_use(void* ptr, weir_stream_t stream);
 
-/* Tells that a stream has been or is about to be destroyed, before its handle's value can come back
- * as a new stream. Blocks that it owns stay valid and can still be freed. */
+/* Tells that a stream is about to be destroyed: call it before the stream is destroyed, so that no
+ * other thread's request still uses the handle. Blocks that it owns stay valid and can still be freed. */
 WEIR_API int weir_stream_destroyed(weir_stream_t stream);
 
 /* Bytes from ptr that may be used: at least what was asked. 0 for NULL and for pointers that are
@@ -115,8 +115,9 @@ WEIR_API int weir_stream_destroyed(weir_stream_t stream);
 WEIR_API size_t weir_usable_size(const void* ptr);
 
 /* ---- Copies, so that a C program needs no other CUDA library -----------------------------------
- * Any mix of device and host pointers. The first two wait for completion, the others are ordered in
- * the stream; what the driver says of pageable host memory holds here too. */
+ * Device pointers of one device and host pointers, in any mix. The first two wait for completion,
+ * the others are ordered in the stream; what the driver says of pageable host memory holds here
+ * too. */
 WEIR_API int weir_memcpy(void* dst, const void* src, size_t bytes);
 WEIR_API int weir_memset(void* dst, int value, size_t bytes);
 WEIR_API int weir_memcpy_async(void* dst, const void* src, size_t bytes, weir_stream_t stream);
