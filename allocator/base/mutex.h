@@ -49,18 +49,6 @@ class MutexTryLock {
   const bool held_;
 };
 
-// Gives a held mutex up for a scope: around driver calls inside a locked section.
-class ABSL_SCOPED_LOCKABLE MutexUnlock {
- public:
-  explicit MutexUnlock(Mutex& mu) ABSL_UNLOCK_FUNCTION(mu) : mu_(mu) { mu_.Unlock(); }
-  ~MutexUnlock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.Lock(); }
-  MutexUnlock(const MutexUnlock&) = delete;
-  MutexUnlock& operator=(const MutexUnlock&) = delete;
-
- private:
-  Mutex& mu_;
-};
-
 }  // namespace weir
 
 #endif  // WEIR_BASE_MUTEX_H_

@@ -154,6 +154,7 @@ class DeviceHeap {
   Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Gives chunks that arenas do not need back to the reservation.
   void CollectAddresses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  bool TakeAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // False if the device's reservation is used up.
   bool AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,

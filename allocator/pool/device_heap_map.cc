@@ -92,22 +92,18 @@ void DeviceHeap::CollectAddresses() {
 }
 
 bool DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
+  if (TakeAddresses(arena, bytes)) return true;
+  // Without what lies idle, so that many streams that hold little cannot keep all addresses.
+  ReleaseIdle(0).IgnoreError();
+  return TakeAddresses(arena, bytes);
+}
+
+bool DeviceHeap::TakeAddresses(Arena* arena, uint64_t bytes) {
   MutexLock lock(heap_mu_);
   uint64_t begin = 0, taken = 0;
   if (!addresses_.Take(bytes, arena->end_of_newest_region(), &begin, &taken)) {
-    // What arenas have and do not need, as it is; then without what lies idle in it, so that many
-    // streams that hold little cannot keep all addresses.
     CollectAddresses();
-    bool found = addresses_.Take(bytes, 0, &begin, &taken);
-    if (!found) {
-      {
-        MutexUnlock unlocked(heap_mu_);
-        ReleaseIdle(0).IgnoreError();
-      }
-      CollectAddresses();
-      found = addresses_.Take(bytes, 0, &begin, &taken);
-    }
-    if (!found) return false;
+    if (!addresses_.Take(bytes, 0, &begin, &taken)) return false;
   }
   if (!PointerIndex::Get().Cover(begin, taken)) {
     addresses_.Return(begin, taken);
