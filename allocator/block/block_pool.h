@@ -31,8 +31,15 @@ class BlockPool {
   }
   // Makes sure that the next `count` calls of New cannot fail. May throw std::bad_alloc.
   void Reserve(size_t count) {
-    while (free_count_ < count) Refill();
+    while (free_count_ < held_ + count) Refill();
   }
+  // Keeps `count` records back for a change that goes on after the heap lock was given up: others
+  // cannot use them up. May throw std::bad_alloc.
+  void Hold(size_t count) {
+    Reserve(count);
+    held_ += count;
+  }
+  void Unhold(size_t count) { held_ -= count; }
 
  private:
   static constexpr size_t kPerSlab = 256;
@@ -43,6 +50,7 @@ class BlockPool {
 
   Block* free_ = nullptr;
   size_t free_count_ = 0;
+  size_t held_ = 0;
   std::vector<std::unique_ptr<Block[]>> slabs_;
 };
 

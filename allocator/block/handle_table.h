@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "allocator/block/block.h"
@@ -12,8 +13,18 @@ namespace weir {
 
 class HandleTable {
  public:
+  // Makes sure that the next `count` calls of New cannot fail. May throw std::bad_alloc.
+  void Reserve(size_t count) {
+    owned_.reserve(owned_.size() + count);
+    all_.reserve(all_.size() + count);
+    unused_.reserve(unused_.size() + count + owned_.capacity());  // Delete must not fail either
+    while (unused_.size() < count) unused_.push_back(std::make_unique<Handle>());
+  }
   Handle* New(uint64_t bytes) {
-    owned_.push_back(std::make_unique<Handle>());
+    if (unused_.empty()) Reserve(1);
+    *unused_.back() = Handle{};
+    owned_.push_back(std::move(unused_.back()));
+    unused_.pop_back();
     all_.push_back(owned_.back().get());
     Handle* handle = all_.back();
     handle->bytes = bytes;
@@ -22,7 +33,8 @@ class HandleTable {
   }
   void Delete(Handle* handle) {
     const uint32_t index = handle->index;
-    owned_[index] = std::move(owned_.back());
+    std::swap(owned_[index], owned_.back());
+    unused_.push_back(std::move(owned_.back()));
     owned_.pop_back();
     all_.pop_back();
     if (index < all_.size()) {
@@ -34,6 +46,7 @@ class HandleTable {
 
  private:
   std::vector<std::unique_ptr<Handle>> owned_;
+  std::vector<std::unique_ptr<Handle>> unused_;
   std::vector<Handle*> all_;  // the same records, in the same order
 };
 

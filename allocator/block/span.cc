@@ -36,12 +36,15 @@ uint64_t SpanLists::TryAllocate(int size_class, uint64_t requested) {
   return span->block->begin + object * size;
 }
 
+void SpanLists::Reserve() {
+  if (!unused_.empty()) return;
+  unused_.reserve(all_.size() + 1);  // room for all, so that Free cannot fail
+  all_.push_back(std::make_unique<Span>());
+  unused_.push_back(all_.back().get());
+}
+
 void SpanLists::AddSpan(Block* block, int size_class) {
-  if (unused_.empty()) {
-    all_.push_back(std::make_unique<Span>());
-    unused_.reserve(all_.size());
-    unused_.push_back(all_.back().get());
-  }
+  Reserve();
   Span* span = unused_.back();
   unused_.pop_back();
   span->block = block;

@@ -42,6 +42,8 @@ class SpanLists {
   // object come first.
   uint64_t TryAllocate(int size_class, uint64_t requested);
 
+  // Makes sure that the next AddSpan cannot fail. May throw std::bad_alloc.
+  void Reserve();
   // Cuts a live block of kSpanBytes into objects.
   void AddSpan(Block* block, int size_class);
 

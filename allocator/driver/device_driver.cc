@@ -72,6 +72,7 @@ DriverStatus DeviceDriver::Create(const Driver& driver, int ordinal, bool allow_
 
 void DeviceDriver::SwitchOffVmm(const DriverStatus& why) const {
   if (!vmm_on_.exchange(false)) return;
+  ++switched_off_;
   std::fprintf(stderr,
                "weir: device %d: %s; mapping memory is off for this process, cuMemAlloc is used\n",
                ordinal_, why.ToString().c_str());
@@ -79,6 +80,7 @@ void DeviceDriver::SwitchOffVmm(const DriverStatus& why) const {
 
 void DeviceDriver::SwitchOffContextEvents(const DriverStatus& why) const {
   if (!context_events_on_.exchange(false)) return;
+  ++switched_off_;
   std::fprintf(stderr,
                "weir: device %d: %s; context events are off for this process, the context is "
                "synchronized instead\n",

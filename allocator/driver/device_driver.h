@@ -67,6 +67,7 @@ class DeviceDriver {
   // with one line on stderr. What it made before stays valid, and can still be given back.
   void SwitchOffVmm(const DriverStatus& why) const;
   void SwitchOffContextEvents(const DriverStatus& why) const;
+  uint64_t mechanisms_switched_off() const { return switched_off_.load(std::memory_order_relaxed); }
 
   // Address space. Sizes and alignment are multiples of the granularity.
   DriverStatus ReserveAddress(uint64_t bytes, uint64_t alignment, DeviceAddress* base) const;
@@ -135,6 +136,7 @@ class DeviceDriver {
   bool posix_handles_ = false;
   bool rdma_ = false;
   mutable std::atomic<bool> vmm_on_{false};
+  mutable std::atomic<uint64_t> switched_off_{0};
   mutable std::atomic<bool> context_events_on_{false};
 };
 

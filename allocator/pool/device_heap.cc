@@ -181,6 +181,7 @@ uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
       CountAllocation(request.bytes, SizeOfClass(request.size_class));
       return address;
     }
+    owner->spans.Reserve();  // before anything changes: Finish must not fail
   }
   Arena& arena = owner->ArenaFor(request.block);
   Block* block = arena.TryAllocate(request.block, request.alignment);

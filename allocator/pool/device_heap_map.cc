@@ -4,6 +4,7 @@
 // A change goes through three steps: PlanLocked chooses and marks (heap lock), Carry waits and
 // calls the driver (space lock only), Commit tells the blocks what came of it (heap lock).
 #include <algorithm>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
@@ -22,6 +23,7 @@ struct DeviceHeap::Change {
   Block* busy = nullptr;              // the window
   std::vector<Block*> victim_blocks;  // busy: where mapped victims come from
   std::vector<uint64_t> victims_were_at;
+  size_t held_records = 0;  // of blocks_, for Commit
 };
 
 namespace {
@@ -116,6 +118,7 @@ bool DeviceHeap::TakeAddresses(Arena* arena, uint64_t bytes) {
 DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung,
                                            const Known& known, Change* change) {
   Arena* arena = change->arena;
+  if (request.size_class >= 0) arena->owner()->spans.Reserve();
   arena->FlushKept();
   if (arena->LargestHole() < request.block + request.alignment && !known.addresses_exhausted)
     return Planned::kNeedsAddresses;
@@ -160,27 +163,47 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
   change->bytes = request.block;
   change->plan =
       TileHoles(window->holes, victims, policy_.HandleBytes(stats_.reserved_bytes, granule_));
-  blocks_.Reserve(2 * victims.size() + 2 * window->holes.size() + 16);
-  change->busy = arena->CarveBusy(window->run, window->busy_begin, window->busy_end);
-  for (Piece& piece : change->plan.pieces) {
-    if (piece.created) piece.handle = handles_.New(piece.bytes);
-    piece.handle->taken = true;
-  }
-  for (Handle* h : change->plan.victims) {
-    h->taken = true;
-    change->victims_were_at.push_back(h->at);
-  }
+  // Host memory first: what is missing there must not be found out half way.
+  const size_t created =
+      static_cast<size_t>(std::count_if(change->plan.pieces.begin(), change->plan.pieces.end(),
+                                        [](const Piece& piece) { return piece.created; }));
+  handles_.Reserve(created);
+  change->victim_blocks.reserve(victims.size());
+  change->victims_were_at.reserve(victims.size());
+  std::vector<std::pair<Arena*, std::vector<Handle*>>> by_arena;
   for (const auto& stream : streams_) {
     for (Arena* a : {&stream->small, &stream->large}) {
       std::vector<Handle*> mapped_here;
-      for (Handle* h : change->plan.victims) {
+      for (Handle* h : victims) {
         if (h->arena == a) mapped_here.push_back(h);
       }
       if (mapped_here.empty()) continue;
       std::sort(mapped_here.begin(), mapped_here.end(),
                 [](const Handle* x, const Handle* y) { return x->at < y->at; });
+      by_arena.emplace_back(a, std::move(mapped_here));
+    }
+  }
+  const size_t records = 4 * victims.size() + 4 * window->holes.size() + 32;
+  blocks_.Reserve(2 * records);  // to carve now, and to settle in Commit
+
+  for (Handle* h : victims) {
+    h->taken = true;
+    change->victims_were_at.push_back(h->at);
+  }
+  for (Piece& piece : change->plan.pieces) {
+    if (piece.created) piece.handle = handles_.New(piece.bytes);
+    piece.handle->taken = true;
+  }
+  try {
+    change->busy = arena->CarveBusy(window->run, window->busy_begin, window->busy_end);
+    for (const auto& [a, mapped_here] : by_arena) {
       a->CarveHandles(mapped_here, &change->victim_blocks);
     }
+    blocks_.Hold(records);
+    change->held_records = records;
+  } catch (const std::bad_alloc&) {
+    Commit(change, /*success=*/false);  // nothing was mapped yet: puts the blocks back
+    throw;
   }
   return Planned::kYes;
 }
@@ -210,6 +233,7 @@ bool DeviceHeap::PlaceOrForget(Handle* handle) {
 }
 
 Block* DeviceHeap::Commit(Change* change, bool success) {
+  blocks_.Unhold(change->held_records);
   PointerIndex& index = PointerIndex::Get();
   const MapPlan& plan = change->plan;
   bool stuck = false;
@@ -240,6 +264,7 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
   }
   if (stuck) return nullptr;  // never hand the ranges out: the blocks stay busy for ever
   for (Block* block : change->victim_blocks) block->arena->Settle(block, 0);
+  if (change->busy == nullptr) return nullptr;
   Block* settled = change->arena->Settle(change->busy, change->begin);
   return success ? change->arena->CarveLive(settled, change->begin, change->bytes) : nullptr;
 }

@@ -122,6 +122,7 @@ void DeviceHeap::SetMemoryLimit(uint64_t bytes) {
 void DeviceHeap::GetStats(weir_stats_t* stats) {
   MutexLock lock(heap_mu_);
   *stats = stats_;
+  stats->mechanisms_off = driver_->mechanisms_switched_off();
   stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
 }
 

@@ -148,6 +148,7 @@ TEST_CASE("a context event that fails unexpectedly loses no memory", "[fault]") 
   sim::InjectFault(fault);
   f.Free(f.Allocate(400 * kMiB, kAnyStream));
   f.Free(f.Allocate(400 * kMiB, kAnyStream));
+  REQUIRE(f.Stats().mechanisms_off == 1);
   f.RequireValid();
 }
 

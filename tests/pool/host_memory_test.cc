@@ -1,0 +1,106 @@
+// Host memory that runs out at any point of a call: the call fails, the heap is what it was before.
+//
+// Its own program, because it replaces operator new. Only allocations that DeviceHeap itself asks
+// for may fail: the simulated device lives in the same process and is no subject here.
+#include <cstdlib>
+#include <new>
+
+#include "allocator/block/handle_table.h"
+#include "tests/pool/heap_fixture.h"
+#include "tests/support/catch.h"
+
+namespace {
+thread_local long fail_after = -1;  // allocations that still succeed; -1: all of them
+}
+
+void* operator new(size_t bytes) {
+  if (fail_after == 0) throw std::bad_alloc();
+  if (fail_after > 0) --fail_after;
+  if (void* p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace weir {
+
+using test::HeapFixture;
+
+TEST_CASE("a free that lacks host memory changes nothing, uses included", "[host_memory]") {
+  for (long after = 0; after < 6; ++after) {
+    INFO("fails after " << after);
+    HeapFixture f;
+    const CUstream s = f.NewStream(), user = f.NewStream();
+    const uint64_t at = f.Allocate(4 * kMiB, s);
+    sim::HoldStream(0, user);
+    f.Read(user, at, 4 * kMiB);
+    REQUIRE(f.heap().RecordUse(at, user).ok());
+    const weir_stats_t before = f.Stats();
+    bool failed = false;
+    fail_after = after;
+    try {
+      f.heap().FreeAsync(at, s).ok();
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    fail_after = -1;
+    if (failed) {
+      REQUIRE(f.Stats().allocations == before.allocations);
+      f.RequireValid();
+      f.FreeAsync(at, s);  // the use is still known: the block waits for it
+    }
+    REQUIRE(f.Stats().deferred_frees == 1);
+    REQUIRE(f.Allocate(4 * kMiB, s) != at);
+    sim::ReleaseStream(0, user);
+    f.RequireNoRaces();
+    f.RequireValid();
+  }
+}
+
+TEST_CASE("an allocation from free memory that lacks host memory changes nothing",
+          "[host_memory]") {
+  for (long after = 0; after < 6; ++after) {
+    INFO("fails after " << after);
+    HeapFixture f;
+    f.FreeAsync(f.Allocate(200 * kKiB));  // the small arena has memory
+    const weir_stats_t before = f.Stats();
+    HeapError error;
+    fail_after = after;
+    uint64_t at = 0;
+    try {
+      at = f.heap().Allocate(700, 512, nullptr, &error);
+    } catch (const std::bad_alloc&) {
+    }
+    fail_after = -1;
+    f.RequireValid();
+    if (at == 0) REQUIRE(f.Stats().allocated_bytes == before.allocated_bytes);
+    f.FreeAsync(f.Allocate(700));
+    f.RequireValid();
+  }
+}
+
+TEST_CASE("reserved handle records cannot fail", "[host_memory]") {
+  HandleTable table;
+  table.Reserve(20);
+  std::vector<Handle*> handles;
+  handles.reserve(20);
+  fail_after = 0;
+  for (int i = 0; i < 20; ++i) handles.push_back(table.New(2 * kMiB));
+  for (Handle* handle : handles) table.Delete(handle);
+  fail_after = -1;
+  REQUIRE(table.all().empty());
+}
+
+TEST_CASE("records that a change holds back are not used up by others", "[host_memory]") {
+  BlockPool pool;
+  pool.Hold(100);
+  for (int i = 0; i < 1000; ++i) pool.New();
+  pool.Unhold(100);
+  fail_after = 0;
+  for (int i = 0; i < 100; ++i) pool.New();
+  fail_after = -1;
+  SUCCEED();
+}
+
+}  // namespace weir
