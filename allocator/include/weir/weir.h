@@ -174,7 +174,8 @@ typedef struct weir_stats {
   uint64_t deferred_frees; /* frees that had to wait for a marker */
   uint64_t driver_time_ns; /* spent in slow driver calls; modelled on the simulated device */
   uint64_t memory_limit;   /* bytes; UINT64_MAX without a limit */
-  uint64_t unused_[16];    /* room to grow without a change of size */
+  uint64_t mechanisms_off; /* optional driver mechanisms that failed and are off, each told once */
+  uint64_t unused_[15];    /* room to grow without a change of size */
 } weir_stats_t;
 
 /* All zero, without a limit, for a device that has not been used yet: it is not started for this. */
