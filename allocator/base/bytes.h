@@ -19,7 +19,8 @@ constexpr uint64_t AlignDown(uint64_t bytes, uint64_t multiple) { return bytes &
 constexpr bool IsAligned(uint64_t bytes, uint64_t multiple) {
   return (bytes & (multiple - 1)) == 0;
 }
-constexpr bool IsPowerOfTwo(uint64_t value) { return std::has_single_bit(value); }
+// Not std::has_single_bit: without a population-count instruction it calls into libgcc.
+constexpr bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
 // floor(log2(value)), value > 0.
 constexpr int FloorLog2(uint64_t value) { return 63 - std::countl_zero(value); }

@@ -25,11 +25,23 @@ class [[nodiscard]] DriverStatus {
   // `entry` is the driver function's name and lives for ever.
   DriverStatus(int result, const char* entry) : result_(result), entry_(entry) {}
 
+  // For a call that was not made because a stream capture forbids it.
+  static DriverStatus CaptureForbids(const char* entry) {
+    constexpr int kStreamCaptureUnsupported = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    return DriverStatus(kStreamCaptureUnsupported, entry);
+  }
+
   bool ok() const { return result_ == 0; }
   int result() const { return result_; }  // the CUresult
   const char* entry() const { return entry_; }
   DriverErrorClass error_class() const;
   bool is_out_of_memory() const { return error_class() == DriverErrorClass::kOutOfMemory; }
+  // An optional mechanism does not work here, whatever the capability probe said.
+  bool is_mechanism_failure() const {
+    const DriverErrorClass c = error_class();
+    return c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
+           c == DriverErrorClass::kOther;
+  }
   // The driver will answer nothing else any more.
   bool is_fatal() const {
     const DriverErrorClass c = error_class();

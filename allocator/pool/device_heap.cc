@@ -244,61 +244,63 @@ HeapError DeviceHeap::ExplainNotFound(uint64_t address) {
               "points into a block, not to its begin: pass what was returned");
 }
 
-HeapError DeviceHeap::Free(uint64_t address) { return FreeBehind(address, &any_->timeline); }
-
 HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
+  bool known = false, record_marker = false;
   HeapError error;
-  StreamHeap* heap = StreamFor(stream, &error);
-  return heap != nullptr ? FreeBehind(address, &heap->timeline) : error;
-}
-
-HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline) {
-  bool record_marker = false;
   {
     MutexLock lock(heap_mu_);
-    const Found found = Find(address);
-    if (found.block == nullptr) return found.error;
-    Block* block = found.block;
-    Span* span = block->span;
-    const uint64_t bytes = span != nullptr ? SizeOfClass(span->size_class) : block->bytes;
-    const uint64_t requested =
-        span != nullptr ? SpanLists::RequestedBytes(*span, found.object) : block->requested;
-    StreamHeap* owner = block->arena->owner();
-
-    absl::InlinedVector<StreamTimeline*, 4> waits;
-    if (timeline != &owner->timeline || owner == any_) waits.push_back(timeline);
-    if (!uses_.empty()) {
-      if (const auto uses = uses_.find(address); uses != uses_.end()) {
-        for (StreamHeap* use : uses->second) {
-          if (&use->timeline != timeline) waits.push_back(&use->timeline);
-        }
-      }
-    }
-    std::shared_ptr<DeferredFree> deferred;
-    if (!waits.empty()) {
-      deferred = std::make_shared<DeferredFree>(
-          DeferredFree{address, static_cast<uint32_t>(waits.size())});
-    }
-    if (!uses_.empty()) uses_.erase(address);  // from here on nothing refuses the free
-    WEIR_STAT_SUB(stats_, requested_bytes, requested);
-    WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
-    WEIR_STAT_SUB(stats_, allocations, 1);
-    if (deferred == nullptr) {
-      Release(found, /*keep=*/true);
-      return {};
-    }
-    ++stats_.deferred_frees;
-    if (span != nullptr) {
-      span->deferred[found.object / 64] |= uint64_t{1} << (found.object % 64);
-    } else {
-      block->state = BlockState::kDeferred;
-    }
-    for (StreamTimeline* wait : waits) {
-      wait->Defer(deferred, bytes);
-      record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
+    if (StreamHeap* heap = FindStream(stream)) {
+      known = true;
+      error = FreeBehind(address, &heap->timeline, &record_marker);
     }
   }
+  if (!known) return StreamFor(stream, &error) != nullptr ? FreeAsync(address, stream) : error;
   if (record_marker) TryCompleteDeferred();
+  return error;
+}
+
+HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline, bool* record_marker) {
+  const Found found = Find(address);
+  if (found.block == nullptr) return found.error;
+  Block* block = found.block;
+  Span* span = block->span;
+  const uint64_t bytes = span != nullptr ? SizeOfClass(span->size_class) : block->bytes;
+  const uint64_t requested =
+      span != nullptr ? SpanLists::RequestedBytes(*span, found.object) : block->requested;
+  StreamHeap* owner = block->arena->owner();
+
+  absl::InlinedVector<StreamTimeline*, 4> waits;
+  if (timeline != &owner->timeline || owner == any_) waits.push_back(timeline);
+  if (!uses_.empty()) {
+    if (const auto uses = uses_.find(address); uses != uses_.end()) {
+      for (StreamHeap* use : uses->second) {
+        if (&use->timeline != timeline) waits.push_back(&use->timeline);
+      }
+    }
+  }
+  std::shared_ptr<DeferredFree> deferred;
+  if (!waits.empty()) {
+    deferred =
+        std::make_shared<DeferredFree>(DeferredFree{address, static_cast<uint32_t>(waits.size())});
+  }
+  if (!uses_.empty()) uses_.erase(address);  // from here on nothing refuses the free
+  WEIR_STAT_SUB(stats_, requested_bytes, requested);
+  WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
+  WEIR_STAT_SUB(stats_, allocations, 1);
+  if (deferred == nullptr) {
+    Release(found, /*keep=*/true);
+    return {};
+  }
+  ++stats_.deferred_frees;
+  if (span != nullptr) {
+    span->deferred[found.object / 64] |= uint64_t{1} << (found.object % 64);
+  } else {
+    block->state = BlockState::kDeferred;
+  }
+  for (StreamTimeline* wait : waits) {
+    wait->Defer(deferred, bytes);
+    *record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
+  }
   return {};
 }
 

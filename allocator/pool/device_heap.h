@@ -52,7 +52,7 @@ class DeviceHeap {
 
   // The functions of weir.h, for this device. Pointers are device addresses.
   uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error);
-  HeapError Free(uint64_t address);
+  HeapError Free(uint64_t address) { return FreeAsync(address, kAnyStream); }
   HeapError FreeAsync(uint64_t address, Stream stream);
   HeapError RecordUse(uint64_t address, Stream stream);
   HeapError StreamDestroyed(Stream stream);
@@ -112,7 +112,9 @@ class DeviceHeap {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   HeapError ExplainNotFound(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  HeapError FreeBehind(uint64_t address, StreamTimeline* timeline);
+  // The free waits for the timeline, and for recorded uses. *record_marker: enough waits for one.
+  HeapError FreeBehind(uint64_t address, StreamTimeline* timeline, bool* record_marker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.
   void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // The free takes effect: the memory may be reused in its stream's order.

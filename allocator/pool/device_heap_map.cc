@@ -18,24 +18,12 @@ struct DeviceHeap::Change {
   Arena* arena = nullptr;
   uint64_t begin = 0;  // of the block to be made
   uint64_t bytes = 0;
-  Window window{};
   MapPlan plan;
   Block* busy = nullptr;              // the window
   std::vector<Block*> victim_blocks;  // busy: where mapped victims come from
   std::vector<uint64_t> victims_were_at;
   size_t held_records = 0;  // of blocks_, for Commit
 };
-
-namespace {
-
-// The mechanism does not work here, whatever the capability probe said.
-bool IsUnexpected(const DriverStatus& status) {
-  const DriverErrorClass c = status.error_class();
-  return c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
-         c == DriverErrorClass::kOther;
-}
-
-}  // namespace
 
 bool DeviceHeap::IsComplete(const Handle& handle) const {
   return handle.arena == nullptr || handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
@@ -158,7 +146,6 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     }
   }
 
-  change->window = *window;
   change->begin = window->begin;
   change->bytes = request.block;
   change->plan =
@@ -216,7 +203,7 @@ DriverStatus DeviceHeap::Carry(Change* change) {
     if (!status.ok()) return status;
   }
   const DriverStatus status = ExecuteMapPlan(*driver_, &change->plan);
-  if (IsUnexpected(status)) driver_->SwitchOffVmm(status);
+  if (status.is_mechanism_failure()) driver_->SwitchOffVmm(status);
   return status;
 }
 

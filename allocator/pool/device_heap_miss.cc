@@ -133,8 +133,7 @@ DriverStatus DeviceHeap::CloseEpoch(StreamTimeline* timeline) {
 DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
   if (timeline->IsComplete(epoch)) return {};
   if (timeline->kind() == StreamTimeline::Kind::kContext && ContextIsCaptured()) {
-    constexpr int kStreamCaptureUnsupported = 900;
-    return DriverStatus(kStreamCaptureUnsupported, "cuCtxRecordEvent");
+    return DriverStatus::CaptureForbids("cuCtxRecordEvent");
   }
   const DriverStatus status = timeline->Wait({*driver_, events_}, epoch);
   if (LostItsStream(timeline, status)) return WaitFor(timeline, epoch);

@@ -4,11 +4,6 @@
 #include <utility>
 
 namespace weir {
-namespace {
-
-constexpr int kStreamCaptureUnsupported = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-
-}  // namespace
 
 DriverStatus EventPool::Take(const DeviceDriver& driver, Event* event) {
   if (free_.empty()) return driver.CreateEvent(event);
@@ -47,10 +42,7 @@ DriverStatus StreamTimeline::Close(const MarkerCalls& calls) {
                                                        : calls.driver.RecordEvent(event, stream_);
   if (!status.ok()) {
     calls.events.Put(event);
-    const DriverErrorClass c = status.error_class();
-    if (kind() == Kind::kContext &&
-        (c == DriverErrorClass::kNotSupported || c == DriverErrorClass::kMisuse ||
-         c == DriverErrorClass::kOther)) {
+    if (kind() == Kind::kContext && status.is_mechanism_failure()) {
       calls.driver.SwitchOffContextEvents(status);
       return {};
     }
@@ -81,7 +73,7 @@ DriverStatus StreamTimeline::Wait(const MarkerCalls& calls, Epoch epoch) {
   }
   if (markers_.empty() || markers_.back().epoch < epoch) {
     if (kind() == Kind::kStream) {
-      return DriverStatus(kStreamCaptureUnsupported, "cuEventRecord");
+      return DriverStatus::CaptureForbids("cuEventRecord");
     }
     const Epoch last = open_.fetch_add(1);
     const DriverStatus status = calls.driver.SynchronizeContext();
