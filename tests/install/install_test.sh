@@ -27,7 +27,11 @@ lib=$(dirname "$library")
 step() { echo "== $*"; }
 
 step "no installed text names the place it was installed to, or the source tree"
-! grep -rlI -e "$work/first" -e "$source" "$prefix" || exit 1
+! grep -rlIF -e "$work/first" "$prefix" || exit 1
+# As a whole path: a tree in /weir is not what include/weir names, but -I/weir/x would be.
+in_source="(?<![\\w.}-])\\Q$source\\E(?![\\w.-])|-[IL]\\Q$source\\E(?![\\w.-])"
+grep -qP -e "$in_source" <<<"-I$source/x" && grep -qP -e "$in_source" <<<"\"$source\""
+! grep -rlIP -e "$in_source" "$prefix" || exit 1
 
 step "the library needs no CUDA library and exports only the C interface"
 if readelf -d "$library" | grep -E 'NEEDED.*(libcuda|libcudart)'; then exit 1; fi
