@@ -1,0 +1,45 @@
+// The device under the benchmark: the simulated one in this process, or a real driver. What
+// programs whose allocator has no CUDA runtime of its own need of it: streams, and plain driver
+// allocation. Thread-safe after StartDevice.
+#ifndef WEIR_BENCH_DEVICE_H_
+#define WEIR_BENCH_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weir::bench {
+
+// Gives the simulated device the memory that the cases need. Before the first CUDA call.
+void ConfigureSimulatedDevice();
+
+// Loads the driver table and makes the device's primary context current on this thread. False with
+// *error set if there is no driver or no such device.
+bool StartDevice(bool simulated, int device, std::string* error);
+void MakeDeviceCurrent();  // for every further thread
+
+// A CUstream, non-blocking; null if that failed.
+void* CreateDriverStream();
+
+// cuMemAlloc, cuMemFree, cuMemAllocAsync, cuMemFreeAsync; null if the driver refused.
+void* DriverAllocate(size_t bytes);
+void DriverFree(void* pointer);
+void* DriverAllocateAsync(size_t bytes, void* stream);
+void DriverFreeAsync(void* pointer, void* stream);
+// Keeps freed memory of the default pool with the driver (no release threshold), as programs that
+// want speed set it; or releases what is unused. Reserved bytes of that pool.
+bool KeepPoolMemory(std::string* error);
+void TrimPool();
+uint64_t PoolReservedBytes();
+
+std::string DeviceName();     // "NVIDIA H200", "simulated device"
+std::string DriverVersion();  // "13.0"
+
+// Calls that this process made of the simulated device so far; 0 on a real one.
+uint64_t SimulatedCalls();
+// Physical bytes in use on the simulated device.
+uint64_t SimulatedUsedBytes();
+
+}  // namespace weir::bench
+
+#endif  // WEIR_BENCH_DEVICE_H_
