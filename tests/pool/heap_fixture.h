@@ -30,8 +30,11 @@ class HeapFixture {
   const SimDevice& device() const { return device_; }
   CUstream NewStream() const { return device_.NewStream(0); }
 
-  // Makes the device's context current in a thread of the test.
-  void EnterDevice() { REQUIRE(device_.entries().CtxPushCurrent(context_) == CUDA_SUCCESS); }
+  // Makes the device's context current in a thread of the test. False if that fails: Catch's
+  // assertions are for one thread at a time.
+  [[nodiscard]] bool EnterDevice() const {
+    return device_.entries().CtxPushCurrent(context_) == CUDA_SUCCESS;
+  }
 
   uint64_t Allocate(uint64_t bytes, Stream stream = nullptr) {
     HeapError error;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tools/simcuda/device_attributes.h"
 #include "tools/simcuda/entry.h"
 #include "tools/simcuda/simulator.h"
 
@@ -74,107 +75,6 @@ const ErrorText* FindError(CUresult error) {
   return nullptr;
 }
 
-// The value of an attribute, or -2 for those the simulated driver does not know.
-constexpr int kUnknownAttribute = -2;
-int Attribute(const Config& config, CUdevice_attribute attribute, int ordinal) {
-  const int vmm = config.vmm ? 1 : 0;
-  const int pools = config.memory_pools ? 1 : 0;
-  switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      return 1024;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-      return 32;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      return 9;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
-      return 512;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-      return CU_COMPUTEMODE_DEFAULT;
-    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return ordinal + 1;
-    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-      return vmm;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-      return vmm;
-    case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-      return vmm;
-    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-      return pools;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-      return 1;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_NUMA_ID:
-      return -1;
-    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-      return -1;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-      return 0;
-    case CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED:
-      return 0;
-    default:
-      return kUnknownAttribute;
-  }
-}
-
 CUresult CheckDevice(CUdevice device) {
   return Simulator::Get().IsDevice(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
@@ -186,8 +86,9 @@ CUresult SimInit(unsigned int flags) {
   Simulator& sim = Simulator::Get();
   if (Simulator::refused) {
     std::fputs(
-        "simcuda: this libcuda.so.1 is Weir's simulated GPU and this machine has a real NVIDIA "
-        "driver; remove it from the library path, or set WEIR_SIMCUDA_FORCE=1 to use it\n",
+        "simcuda: a library of Weir's simulated GPU (libcuda.so.1, libcudart.so.13) was loaded and "
+        "this machine has a real NVIDIA driver; remove it from the library path, or set "
+        "WEIR_SIMCUDA_FORCE=1 to use it\n",
         stderr);
     return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   }
@@ -261,10 +162,8 @@ CUresult SimDeviceTotalMem(size_t* bytes, CUdevice device) {
 CUresult SimDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckDevice(device); result != CUDA_SUCCESS) return result;
-  const int found = Attribute(Simulator::Get().config(), attribute, device);
-  if (found == kUnknownAttribute) return CUDA_ERROR_INVALID_VALUE;
-  *value = found;
-  return CUDA_SUCCESS;
+  const bool known = FindDeviceAttribute(Simulator::Get().config(), attribute, device, value);
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult SimDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) {

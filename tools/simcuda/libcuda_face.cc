@@ -1,12 +1,7 @@
 // libcuda.so.1: the ELF symbols of the driver, each a jump to the function in libsimcuda.so. The
 // jumps are written in assembler because they forward calls of every signature, which C++ cannot.
 // Refuses to work on a machine that has a real driver, unless WEIR_SIMCUDA_FORCE=1.
-#include "tools/simcuda/libcuda_face.h"
-
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
+#include "tools/simcuda/faces.h"
 
 #if defined(__x86_64__)
 #define WEIR_FACE_JUMP(slot) "endbr64\n jmp *" slot "(%rip)\n"
@@ -36,10 +31,6 @@ extern "C" {
 
 namespace {
 
-bool HasRealDriver() {
-  return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0;
-}
-
 __attribute__((constructor)) void Attach() {
 #define ABI(name, version, elf_name, implementation) \
   weir_slot_##elf_name = simcuda_find_entry(#name, version, 0);
@@ -48,10 +39,7 @@ __attribute__((constructor)) void Attach() {
 #define ABI_PTDS(name, version, elf_name, implementation) \
   weir_slot_##elf_name = simcuda_find_entry(#name, version, 1);
 #include "tools/simcuda/entry_points.inc"
-
-  const char* force = std::getenv("WEIR_SIMCUDA_FORCE");
-  const bool forced = force != nullptr && std::strcmp(force, "1") == 0;
-  if (!forced && HasRealDriver()) simcuda_refuse(1);
+  simcuda_refuse_beside_real_driver();
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "tools/simcuda/entry.h"
-#include "tools/simcuda/libcuda_face.h"
+#include "tools/simcuda/faces.h"
 #include "tools/simcuda/simulator.h"
 
 namespace weir::sim {
@@ -101,5 +101,3 @@ extern "C" void* simcuda_find_entry(const char* name, int version, int per_threa
   const weir::sim::Abi* found = weir::sim::Find(name, version, version, per_thread != 0, &known);
   return found == nullptr ? nullptr : found->function;
 }
-
-extern "C" void simcuda_refuse(int refuse) { weir::sim::Simulator::refused = refuse != 0; }

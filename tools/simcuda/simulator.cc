@@ -86,8 +86,8 @@ int Simulator::DeviceOf(CUcontext context) const {
 }
 
 std::vector<int>& Simulator::context_stack() const {
-  if (t_contexts.generation != generation_) {
-    t_contexts.generation = generation_;
+  if (t_contexts.generation != generation()) {
+    t_contexts.generation = generation();
     t_contexts.stack.clear();
   }
   return t_contexts.stack;

@@ -13,6 +13,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -54,13 +55,14 @@ class Simulator {
   void Reset(const Config& config);
 
   const Config& config() const { return config_; }
-  uint64_t generation() const { return generation_; }  // counts Resets
+  // Counts Resets. May be read without the lock.
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   // False until a driver call needed the simulator: until then simcuda_configure may change it.
   bool used = false;
   bool initialized = false;    // cuInit
   bool deinitialized = false;  // Deinitialize
   // A real driver is there: cuInit fails. Static, so that it can be set before the simulator exists
-  // (libcuda_face.cc); written while libraries are loaded only.
+  // (faces); written while libraries are loaded only.
   static inline bool refused = false;
 
   int device_count() const { return static_cast<int>(devices_.size()); }
@@ -78,7 +80,7 @@ class Simulator {
   CUcontext ContextOf(int device) const;
   // The device of a context, -1 if the handle is none of ours.
   int DeviceOf(CUcontext context) const;
-  // The device of the calling thread's current context, -1 if none is current.
+  // The device of the calling thread's current context, -1 if none is current. Needs no lock.
   int current_device() const;
   // The calling thread's stack of current contexts, as device ordinals.
   std::vector<int>& context_stack() const;
@@ -102,7 +104,7 @@ class Simulator {
 
   std::mutex lock_;
   Config config_;
-  uint64_t generation_ = 0;  // counts Resets, so that threads forget their context stacks
+  std::atomic<uint64_t> generation_{0};  // so that threads forget their context stacks at a Reset
   std::vector<Device> devices_;
   AddressSpace space_;
   Timeline timeline_;

@@ -1,0 +1,22 @@
+// What the shared libraries that look like CUDA (libcuda_face.cc, runtime/) need of libsimcuda.so
+// besides the driver functions.
+#ifndef WEIR_TOOLS_SIMCUDA_FACES_H_
+#define WEIR_TOOLS_SIMCUDA_FACES_H_
+
+#include "tools/simcuda/simcuda.h"
+
+extern "C" {
+// The function of an entry's ABI (entry_points.inc). Neither counted nor locked, and starts
+// nothing, so that it may be called while libraries are being loaded. Null if there is none.
+WEIR_SIM_API void* simcuda_find_entry(const char* name, int version, int per_thread);
+// On a machine with a real driver, makes cuInit fail from now on unless WEIR_SIMCUDA_FORCE=1, so
+// that a program never runs on the simulated device by accident.
+WEIR_SIM_API void simcuda_refuse_beside_real_driver(void);
+// The device of the calling thread's current context, -1 if none is current. Neither counted nor
+// locked: what the real runtime reads without a call of the driver.
+WEIR_SIM_API int simcuda_current_device(void);
+// Changes at each Reset, which invalidates all handles and addresses.
+WEIR_SIM_API uint64_t simcuda_generation(void);
+}
+
+#endif  // WEIR_TOOLS_SIMCUDA_FACES_H_
