@@ -1,0 +1,73 @@
+#include "bench/cases.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/device.h"
+
+namespace weir::bench {
+namespace {
+
+std::string current_case;
+bool calls_are_counted = false;
+
+}  // namespace
+
+std::string CaseName(const std::string& group, const std::string& parameter) {
+  return absl::StrCat(group, "/", Info().name, parameter.empty() ? "" : "/", parameter);
+}
+
+void AddCase(const std::string& name, CaseBody body, int threads) {
+  auto* added = benchmark::RegisterBenchmark(name.c_str(), std::move(body));
+  if (threads > 1) added->Threads(threads);
+  added->UseRealTime();
+}
+
+void AddSkippedCase(const std::string& name, const std::string& reason) {
+  benchmark::RegisterBenchmark(name.c_str(), [reason](benchmark::State& state) {
+    state.SkipWithError(("skipped: " + reason).c_str());
+  });
+}
+
+void AddCaseWithin(const std::string& name, uint64_t blocks, uint64_t bytes, CaseBody body) {
+  if (blocks > Info().max_blocks) {
+    AddSkippedCase(name, absl::StrCat("takes too long with ", blocks, " blocks"));
+  } else if (bytes > Info().max_bytes) {
+    AddSkippedCase(name, absl::StrCat("needs ", bytes >> 30, " GiB"));
+  } else {
+    AddCase(name, std::move(body));
+  }
+}
+
+std::unique_ptr<Fixture>& CurrentFixture() {
+  static std::unique_ptr<Fixture> fixture;
+  return fixture;
+}
+
+void BeginCase(const std::string& name) {
+  if (name == current_case) return;
+  CurrentFixture().reset();
+  Reset();
+  current_case = name;
+}
+
+Stream StreamAt(size_t index) {
+  static std::vector<Stream> streams;
+  while (streams.size() <= index) streams.push_back(CreateStream());
+  return streams[index];
+}
+
+void CountDriverCalls(bool counted) { calls_are_counted = counted; }
+
+DriverCallCount::DriverCallCount(benchmark::State& state)
+    : state_(state), before_(calls_are_counted ? SimulatedCalls() : 0) {}
+
+DriverCallCount::~DriverCallCount() {
+  if (!calls_are_counted || state_.iterations() == 0) return;
+  const double calls = static_cast<double>(SimulatedCalls() - before_);
+  // Of several threads one counts, for all of them.
+  const double ops = static_cast<double>(state_.iterations()) * state_.threads();
+  state_.counters["driver_calls_per_op"] = calls / ops;
+}
+
+}  // namespace weir::bench
