@@ -17,10 +17,12 @@ std::string CaseName(const std::string& group, const std::string& parameter) {
   return absl::StrCat(group, "/", Info().name, parameter.empty() ? "" : "/", parameter);
 }
 
-void AddCase(const std::string& name, CaseBody body, int threads) {
-  auto* added = benchmark::RegisterBenchmark(name.c_str(), std::move(body));
-  if (threads > 1) added->Threads(threads);
-  added->UseRealTime();
+void AddCase(const std::string& name, CaseBody body) {
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body));
+}
+
+void AddThreadedCase(const std::string& name, CaseBody body) {
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body))->UseRealTime();
 }
 
 void AddSkippedCase(const std::string& name, const std::string& reason) {
@@ -65,9 +67,7 @@ DriverCallCount::DriverCallCount(benchmark::State& state)
 DriverCallCount::~DriverCallCount() {
   if (!calls_are_counted || state_.iterations() == 0) return;
   const double calls = static_cast<double>(SimulatedCalls() - before_);
-  // Of several threads one counts, for all of them.
-  const double ops = static_cast<double>(state_.iterations()) * state_.threads();
-  state_.counters["driver_calls_per_op"] = calls / ops;
+  state_.counters["driver_calls_per_op"] = calls / static_cast<double>(state_.iterations());
 }
 
 }  // namespace weir::bench

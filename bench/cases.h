@@ -8,7 +8,7 @@
 //
 // Google Benchmark calls a case several times, with more and more iterations. What a case sets up
 // is kept between these calls as its Fixture; when another case begins, the last one's is destroyed
-// and the allocator is reset. Cases run one after another on the main thread, thread_cases apart.
+// and the allocator is reset. Cases run one after another on the main thread.
 #ifndef WEIR_BENCH_CASES_H_
 #define WEIR_BENCH_CASES_H_
 
@@ -42,8 +42,10 @@ using CaseBody = std::function<void(benchmark::State&)>;
 // "pair" and "512" give pair/weir/512; without a parameter record_use/weir.
 std::string CaseName(const std::string& group, const std::string& parameter = "");
 
-// Registers a case of one thread, or of `threads`, whose time is then wall time.
-void AddCase(const std::string& name, CaseBody body, int threads = 1);
+// Registers a case. What counts is cpu_time, which other programs disturb least.
+void AddCase(const std::string& name, CaseBody body);
+// A case of several threads: what counts is real_time.
+void AddThreadedCase(const std::string& name, CaseBody body);
 
 // A case that this allocator does not run, with the reason: it is listed all the same.
 void AddSkippedCase(const std::string& name, const std::string& reason);

@@ -14,6 +14,12 @@
 #include "bench/device.h"
 #include "tools/simcuda/simcuda.h"
 
+// Exported by libc10_cuda for PyTorch's larger libraries, which are not linked here, and declared
+// in none of its headers.
+namespace c10::cuda::_internal {
+C10_CUDA_API void setHasPrimaryContext(bool (*has_context)(DeviceIndex));
+}
+
 namespace weir::bench {
 namespace {
 
@@ -55,6 +61,9 @@ bool Start(const StartOptions& options, std::string* error) {
     device = static_cast<c10::DeviceIndex>(options.simulated ? 0 : options.device);
     native::init(c10::cuda::device_count_ensure_non_zero());
     c10::cuda::set_device(device);
+    // StartDevice made the context of this one.
+    c10::cuda::_internal::setHasPrimaryContext(
+        [](c10::DeviceIndex asked) { return asked == device; });
     allocator = native::get();
     const bool expandable =
         c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments();
