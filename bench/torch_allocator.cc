@@ -12,7 +12,7 @@
 
 #include "bench/allocator.h"
 #include "bench/device.h"
-#include "tools/simcuda/simcuda.h"
+#include "tools/simcuda/faces.h"
 
 // Exported by libc10_cuda for PyTorch's larger libraries, which are not linked here, and declared
 // in none of its headers.
@@ -56,6 +56,7 @@ bool Start(const StartOptions& options, std::string* error) {
   // Read when the allocator is first used. Whatever is set outside is not what the name says.
   setenv("PYTORCH_ALLOC_CONF", kExpandable ? "expandable_segments:True" : "", 1);
   unsetenv("PYTORCH_CUDA_ALLOC_CONF");
+  if (options.simulated) simcuda_refuse(0);  // wanted, also beside a real driver
   if (!StartDevice(options.simulated, options.device, error)) return false;
   try {
     device = static_cast<c10::DeviceIndex>(options.simulated ? 0 : options.device);

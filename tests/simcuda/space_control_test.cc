@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/simcuda/space_fixture.h"
-#include "tools/simcuda/libcuda_face.h"
+#include "tools/simcuda/faces.h"
 
 namespace weir::sim {
 namespace {

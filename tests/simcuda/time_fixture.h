@@ -45,7 +45,8 @@ Function Resolve(const char* name, int version, cuuint64_t flags = 0) {
   F(cuStreamIsCapturing, 10000) F(cuStreamGetCaptureInfo, 11030)                                  \
   F(cuStreamUpdateCaptureDependencies, 11030) F(cuThreadExchangeStreamCaptureMode, 10010)         \
   F(cuGraphInstantiateWithFlags, 11040) F(cuGraphLaunch, 10000) F(cuGraphExecDestroy, 10000)      \
-  F(cuGraphDestroy, 10000) F(cuGraphGetNodes, 10000) F(cuMemAlloc, 3020) F(cuMemFree, 3020)       \
+  F(cuGraphDestroy, 10000) F(cuGraphGetNodes, 10000) F(cuGraphNodeGetDependencies, 12030)         \
+  F(cuMemAlloc, 3020) F(cuMemFree, 3020)                                                          \
   F(cuMemAllocAsync, 11020) F(cuMemFreeAsync, 11020) F(cuMemHostAlloc, 2020)                      \
   F(cuMemFreeHost, 2000) F(cuMemGetInfo, 3020) F(cuMemAddressReserve, 10020)                      \
   F(cuMemCreate, 10020) F(cuMemMap, 10020) F(cuMemSetAccess, 10020) F(cuMemUnmap, 10020)          \

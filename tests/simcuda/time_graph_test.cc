@@ -151,5 +151,55 @@ TEST_CASE("a replay that touches memory given to somebody else is reported", "[s
   CHECK(CheckerReports()[0].second.find("in cuGraphLaunch #") != std::string::npos);
 }
 
+TEST_CASE("a node knows the nodes it depends on", "[simcuda]") {
+  const Machine machine;
+  const CUdeviceptr memory = NewMemory(4096);
+  const CUstream a = NewStream();
+  Begin(a);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(Cuda().cuMemsetD8Async(memory, 1, 64, a) == CUDA_SUCCESS);
+  }
+  const CUgraph graph = End(a);
+  CUgraphNode nodes[3] = {};
+  size_t count = 3;
+  REQUIRE(Cuda().cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS);
+  const auto dependencies = Cuda().cuGraphNodeGetDependencies;
+
+  REQUIRE(dependencies(nodes[0], nullptr, nullptr, &count) == CUDA_SUCCESS);
+  CHECK(count == 0);
+  REQUIRE(dependencies(nodes[2], nullptr, nullptr, &count) == CUDA_SUCCESS);
+  CHECK(count == 1);
+  CUgraphNode found[2] = {nodes[2], nodes[2]};
+  CUgraphEdgeData edges[2] = {{1, 1, 1, {}}, {1, 1, 1, {}}};
+  count = 2;
+  REQUIRE(dependencies(nodes[2], found, edges, &count) == CUDA_SUCCESS);
+  CHECK(count == 1);
+  CHECK(found[0] == nodes[1]);
+  CHECK(found[1] == nullptr);
+  CHECK(edges[0].type == 0);
+
+  CHECK(dependencies(nullptr, nullptr, nullptr, &count) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(dependencies(nodes[0], nullptr, nullptr, nullptr) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(dependencies(nodes[0], nullptr, edges, &count) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(Cuda().cuGraphDestroy(graph) == CUDA_SUCCESS);
+  CHECK(dependencies(nodes[0], nullptr, nullptr, &count) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("instantiation takes the flags that change nothing here and no others", "[simcuda]") {
+  const Machine machine;
+  const CUstream a = NewStream();
+  Begin(a);
+  const CUgraph graph = End(a);
+  CUgraphExec exec = nullptr;
+  const auto instantiate = [&](unsigned long long flags) {
+    return Cuda().cuGraphInstantiateWithFlags(&exec, graph, flags);
+  };
+  CHECK(instantiate(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                    CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) == CUDA_SUCCESS);
+  CHECK(instantiate(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(instantiate(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(instantiate(1 << 20) == CUDA_ERROR_INVALID_VALUE);
+}
+
 }  // namespace
 }  // namespace weir::sim

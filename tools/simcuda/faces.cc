@@ -9,11 +9,14 @@
 
 using weir::sim::Simulator;
 
+extern "C" void simcuda_refuse(int refuse) { Simulator::refused = refuse != 0; }
+
 extern "C" void simcuda_refuse_beside_real_driver(void) {
   const char* force = std::getenv("WEIR_SIMCUDA_FORCE");
   if (force != nullptr && std::strcmp(force, "1") == 0) return;
-  Simulator::refused =
+  const bool real =
       access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0;
+  if (real) simcuda_refuse(1);
 }
 
 extern "C" int simcuda_current_device(void) { return Simulator::Get().current_device(); }

@@ -9,8 +9,10 @@ extern "C" {
 // The function of an entry's ABI (entry_points.inc). Neither counted nor locked, and starts
 // nothing, so that it may be called while libraries are being loaded. Null if there is none.
 WEIR_SIM_API void* simcuda_find_entry(const char* name, int version, int per_thread);
-// On a machine with a real driver, makes cuInit fail from now on unless WEIR_SIMCUDA_FORCE=1, so
-// that a program never runs on the simulated device by accident.
+// Whether cuInit fails from now on, because the machine has a real driver.
+WEIR_SIM_API void simcuda_refuse(int refuse);
+// What faces do when they are loaded, so that a program never runs on the simulated device by
+// accident: refuses on a machine with a real driver, unless WEIR_SIMCUDA_FORCE=1.
 WEIR_SIM_API void simcuda_refuse_beside_real_driver(void);
 // The device of the calling thread's current context, -1 if none is current. Neither counted nor
 // locked: what the real runtime reads without a call of the driver.

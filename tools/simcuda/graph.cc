@@ -26,6 +26,12 @@ CUgraphNode NodeHandle(CUgraph graph, uint32_t index) {
   return reinterpret_cast<CUgraphNode>((kNodeTag << 48) | (slot << 24) | index);
 }
 
+CUgraph GraphOfNode(CUgraphNode node) {
+  const uint64_t value = reinterpret_cast<uint64_t>(node);
+  if (value >> 48 != kNodeTag) return nullptr;
+  return reinterpret_cast<CUgraph>((kGraphTag << 48) | ((value >> 24 & 0xffffff) << 4));
+}
+
 uint32_t NodeIndex(CUgraph graph, const Graph& contents, CUgraphNode node) {
   const uint32_t index = static_cast<uint32_t>(reinterpret_cast<uint64_t>(node) & 0xffffff);
   const bool known = index < contents.nodes.size() && NodeHandle(graph, index) == node;

@@ -35,11 +35,13 @@ struct Graph {
   // Which nodes are among these or needed by them.
   std::vector<bool> WithAncestors(const std::vector<uint32_t>& tail) const;
 };
-using GraphTable = HandleTable<Graph, CUgraph, 0x53>;
+inline constexpr uint64_t kGraphTag = 0x53;
+using GraphTable = HandleTable<Graph, CUgraph, kGraphTag>;
 
-// Node handles are made from the graph's handle and the node's index; nothing is looked up by them
-// but the index.
+// Node handles are made from the graph's handle and the node's index.
 CUgraphNode NodeHandle(CUgraph graph, uint32_t index);
+// The handle of the graph that the node would be of; null if the handle is none of a node.
+CUgraph GraphOfNode(CUgraphNode node);
 // The index, or UINT32_MAX if the handle is not of a node of this graph.
 uint32_t NodeIndex(CUgraph graph, const Graph& contents, CUgraphNode node);
 

@@ -1,13 +1,21 @@
 // Entry points of graphs: made by captures only, instantiated, launched, destroyed.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "tools/simcuda/time_entries.h"
 
 namespace weir::sim {
 
 CUresult SimGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph handle, unsigned long long flags) {
-  if (exec == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  // There is no memory to free in a graph, and priorities change nothing here.
+  constexpr unsigned long long kWithoutEffect = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                                CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  constexpr unsigned long long kDeviceLaunch = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+  if (exec == nullptr || (flags & ~(kWithoutEffect | kDeviceLaunch)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if ((flags & kDeviceLaunch) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   TimelineState& time = Time();
   const std::shared_ptr<Graph> graph = time.graphs().Find(handle);
   if (graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
@@ -81,6 +89,33 @@ CUresult SimGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   }
   *count = std::min(*count, total);
   return CUDA_SUCCESS;
+}
+
+// All edges are of the default kind, which is all zeros.
+CUresult SimGraphNodeGetDependenciesV2(CUgraphNode node, CUgraphNode* dependencies,
+                                       CUgraphEdgeData* edges, size_t* count) {
+  const CUgraph handle = GraphOfNode(node);
+  const std::shared_ptr<Graph> graph = Time().graphs().Find(handle);
+  if (graph == nullptr || count == nullptr || (edges != nullptr && dependencies == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint32_t index = NodeIndex(handle, *graph, node);
+  if (index == UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;
+  const std::vector<uint32_t>& found = graph->nodes[index].dependencies;
+  if (dependencies == nullptr) {
+    *count = found.size();
+    return CUDA_SUCCESS;
+  }
+  for (size_t i = 0; i < *count; ++i) {
+    dependencies[i] = i < found.size() ? NodeHandle(handle, found[i]) : nullptr;
+    if (edges != nullptr) edges[i] = {};
+  }
+  *count = std::min(*count, found.size());
+  return CUDA_SUCCESS;
+}
+
+CUresult SimGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* dependencies, size_t* count) {
+  return SimGraphNodeGetDependenciesV2(node, dependencies, nullptr, count);
 }
 
 }  // namespace weir::sim

@@ -34,6 +34,8 @@ Held& Current() {
   return g_held;
 }
 
+__attribute__((constructor)) void Attach() { simcuda_refuse_beside_real_driver(); }
+
 }  // namespace
 
 CUresult Initialize() {

@@ -40,8 +40,9 @@ namespace weir::sim::runtime {
   F(cuStreamGetCaptureInfo, 12030) F(cuStreamUpdateCaptureDependencies, 12030)                     \
   F(cuThreadExchangeStreamCaptureMode, 10010) F(cuGraphInstantiateWithFlags, 11040)                \
   F(cuGraphLaunch, 10000) F(cuGraphExecDestroy, 10000) F(cuGraphDestroy, 10000)                    \
-  F(cuGraphGetNodes, 10000) F(cuIpcGetMemHandle, 4010) F(cuIpcOpenMemHandle, 11000)                \
-  F(cuIpcCloseMemHandle, 4010) F(cuIpcGetEventHandle, 4010) F(cuIpcOpenEventHandle, 4010)
+  F(cuGraphGetNodes, 10000) F(cuGraphNodeGetDependencies, 12030) F(cuIpcGetMemHandle, 4010)        \
+  F(cuIpcOpenMemHandle, 11000) F(cuIpcCloseMemHandle, 4010) F(cuIpcGetEventHandle, 4010)           \
+  F(cuIpcOpenEventHandle, 4010)
 // clang-format on
 
 struct DriverTable {

@@ -1,5 +1,5 @@
 // Stream capture and graphs.
-#include <vector>
+#include <algorithm>
 
 #include "tools/simcuda/runtime/face.h"
 
@@ -109,6 +109,16 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   return InContext(
       [=](const DriverTable& driver) { return driver.cuGraphGetNodes(graph, nodes, count); });
+}
+
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* dependencies,
+                                         cudaGraphEdgeData* edges, size_t* count) {
+  if (edges != nullptr && dependencies == nullptr) return Finish(cudaErrorInvalidValue);
+  return InContext([=](const DriverTable& driver) {
+    const CUresult result = driver.cuGraphNodeGetDependencies(node, dependencies, nullptr, count);
+    if (result == CUDA_SUCCESS && edges != nullptr) std::fill_n(edges, *count, cudaGraphEdgeData{});
+    return result;
+  });
 }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
 // What the simulated device cannot do: memory and events of other processes, as the driver says,
-// and what it does not know of graphs. The entries exist so that programs load.
+// and drawings of graphs. The entries exist so that programs load.
 #include "tools/simcuda/runtime/face.h"
 
 using namespace weir::sim::runtime;
@@ -37,11 +37,6 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t) {
 }
 
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned int) {
-  return Finish(cudaErrorNotSupported);
-}
-
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*,
-                                         size_t*) {
   return Finish(cudaErrorNotSupported);
 }
 
