@@ -17,7 +17,7 @@ inline AllocatorInfo CpuAllocatorInfo(const std::string& name, const std::string
   info.device = false;
   // They keep their records in the blocks, so that each costs at least a page of this machine.
   info.max_blocks = 20000;
-  info.max_bytes = uint64_t{4} << 30;
+  info.max_bytes = uint64_t{32} << 30;  // of which little is touched
   return info;
 }
 

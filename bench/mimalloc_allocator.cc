@@ -12,8 +12,6 @@ AllocatorInfo info = CpuAllocatorInfo("mimalloc", "");
 void* (*mi_malloc)(size_t) = nullptr;
 void (*mi_free)(void*) = nullptr;
 void (*mi_collect)(bool) = nullptr;
-void (*mi_process_info)(size_t*, size_t*, size_t*, size_t*, size_t*, size_t*, size_t*,
-                        size_t*) = nullptr;
 
 template <typename Function>
 bool Find(void* library, const char* name, Function* function) {
@@ -31,8 +29,7 @@ bool Start(const StartOptions&, std::string* error) {
   int (*version)() = nullptr;
   if (library == nullptr || !Find(library, "mi_malloc", &mi_malloc) ||
       !Find(library, "mi_free", &mi_free) || !Find(library, "mi_version", &version) ||
-      !Find(library, "mi_collect", &mi_collect) ||
-      !Find(library, "mi_process_info", &mi_process_info)) {
+      !Find(library, "mi_collect", &mi_collect)) {
     *error = std::string(dlerror()) + " (Debian's package libmimalloc2.0)";
     return false;
   }
@@ -48,10 +45,6 @@ void Free(void* pointer, size_t, Stream) { mi_free(pointer); }
 
 void Reset() { mi_collect(true); }
 
-uint64_t ReservedBytes() {
-  size_t commit = 0;
-  mi_process_info(nullptr, nullptr, nullptr, nullptr, nullptr, &commit, nullptr, nullptr);
-  return commit;
-}
+uint64_t ReservedBytes() { return 0; }  // it tells the process's committed memory only
 
 }  // namespace weir::bench

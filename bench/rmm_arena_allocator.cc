@@ -18,7 +18,11 @@ namespace weir::bench {
 static Resource* MakeResource(Upstream* from) { return new Resource(from); }
 
 const AllocatorInfo& Info() {
-  static const AllocatorInfo info = RmmInfo("rmm_arena");
+  static const AllocatorInfo info = [] {
+    AllocatorInfo i = RmmInfo("rmm_arena");
+    i.max_blocks = 20000;  // more take minutes to free
+    return i;
+  }();
   return info;
 }
 
