@@ -1,5 +1,6 @@
 #include "bench/cases.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,7 +35,7 @@ void AddSkippedCase(const std::string& name, const std::string& reason) {
 void AddCaseWithin(const std::string& name, uint64_t blocks, uint64_t bytes, CaseBody body) {
   if (blocks > Info().max_blocks) {
     AddSkippedCase(name, absl::StrCat("takes too long with ", blocks, " blocks"));
-  } else if (bytes > Info().max_bytes) {
+  } else if (bytes > std::min(Info().max_bytes, DeviceBytes())) {
     AddSkippedCase(name, absl::StrCat("needs ", bytes >> 30, " GiB"));
   } else {
     AddCase(name, std::move(body));
@@ -57,6 +58,13 @@ Stream StreamAt(size_t index) {
   static std::vector<Stream> streams;
   while (streams.size() <= index) streams.push_back(CreateStream());
   return streams[index];
+}
+
+void FreeAfterUse(void* pointer, size_t bytes, Stream stream, Stream other) {
+  const AllocatorInfo& info = Info();
+  if (info.free_on_other) return FreeOnOther(pointer, bytes, stream, other);
+  if (info.record_use) RecordUse(pointer, other);
+  Free(pointer, bytes, stream);
 }
 
 void CountDriverCalls(bool counted) { calls_are_counted = counted; }

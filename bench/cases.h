@@ -70,6 +70,9 @@ auto& FixtureOf(const std::string& name, Make make) {
 // Streams of the program, created when first asked for; from the main thread only.
 Stream StreamAt(size_t index);
 
+// Frees a block of `stream` that work on `other` used, by the means that the allocator has.
+void FreeAfterUse(void* pointer, size_t bytes, Stream stream, Stream other);
+
 // Adds the counter driver_calls_per_op over its lifetime: calls of the simulated device. Absent on
 // a real one and for CPU memory.
 class DriverCallCount {

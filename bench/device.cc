@@ -17,6 +17,7 @@ struct Driver {
   decltype(&cuInit) init = nullptr;
   decltype(&cuDriverGetVersion) driver_get_version = nullptr;
   decltype(&cuDeviceGetName) device_get_name = nullptr;
+  decltype(&cuDeviceTotalMem) device_total_mem = nullptr;
   decltype(&cuDevicePrimaryCtxRetain) primary_ctx_retain = nullptr;
   decltype(&cuCtxSetCurrent) ctx_set_current = nullptr;
   decltype(&cuStreamCreate) stream_create = nullptr;
@@ -60,6 +61,7 @@ bool FindAll(std::string* error) {
   return Find("cuInit", 2000, &driver.init, error) &&
          Find("cuDriverGetVersion", 2020, &driver.driver_get_version, error) &&
          Find("cuDeviceGetName", 2000, &driver.device_get_name, error) &&
+         Find("cuDeviceTotalMem", 3020, &driver.device_total_mem, error) &&
          Find("cuDevicePrimaryCtxRetain", 7000, &driver.primary_ctx_retain, error) &&
          Find("cuCtxSetCurrent", 4000, &driver.ctx_set_current, error) &&
          Find("cuCtxSynchronize", 2000, &driver.ctx_synchronize, error) &&
@@ -168,6 +170,14 @@ std::string DriverVersion() {
   int version = 0;
   if (driver.driver_get_version != nullptr) driver.driver_get_version(&version);
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+uint64_t DeviceBytes() {
+  size_t bytes = 0;
+  if (driver.simulated || driver.device_total_mem(&bytes, driver.device) != CUDA_SUCCESS) {
+    return UINT64_MAX;
+  }
+  return bytes;
 }
 
 uint64_t SimulatedCalls() {

@@ -35,6 +35,9 @@ uint64_t PoolReservedBytes();
 std::string DeviceName();     // "NVIDIA H200", "simulated device"
 std::string DriverVersion();  // "13.0"
 
+// Memory of a real device; more than anybody needs on the simulated one, and without a device.
+uint64_t DeviceBytes();
+
 // Calls that this process made of the simulated device so far; 0 on a real one.
 uint64_t SimulatedCalls();
 // Physical bytes in use on the simulated device.

@@ -75,11 +75,7 @@ bool PingPongPair(Stream from, Stream to) {
   void* p = Allocate(kCrossBytes, from);
   if (p == nullptr) return false;
   benchmark::DoNotOptimize(p);
-  if (Info().free_on_other) {
-    FreeOnOther(p, kCrossBytes, from, to);
-  } else {
-    Free(p, kCrossBytes, from);
-  }
+  FreeAfterUse(p, kCrossBytes, from, to);
   return true;
 }
 

@@ -4,7 +4,6 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <cuda_runtime_api.h>
 #include <torch/headeronly/version.h>
 
 #include <cstdlib>
@@ -81,11 +80,7 @@ bool Start(const StartOptions& options, std::string* error) {
 
 void StartThread() { c10::cuda::set_device(device); }
 
-Stream CreateStream() {
-  cudaStream_t stream = nullptr;
-  const cudaError_t result = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  return result == cudaSuccess ? stream : nullptr;
-}
+Stream CreateStream() { return CreateDriverStream(); }
 
 void* Allocate(size_t bytes, Stream stream) {
   try {

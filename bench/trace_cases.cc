@@ -93,7 +93,6 @@ class TraceFixture : public Fixture {
   // All calls. False if an allocation failed; what is live then stays so.
   template <bool kMemory>
   bool Pass() {
-    const bool free_on_other = Info().free_on_other;
     for (const Op& op : ops_) {
       void*& block = live_[op.block];
       switch (op.kind) {
@@ -103,8 +102,8 @@ class TraceFixture : public Fixture {
           if (kMemory) peak_reserved_ = std::max(peak_reserved_, ReservedBytes());
           break;
         case trace::EventKind::kFree:
-          if (op.other != op.stream && free_on_other) {
-            FreeOnOther(block, op.bytes, op.stream, op.other);
+          if (op.other != op.stream) {
+            FreeAfterUse(block, op.bytes, op.stream, op.other);
           } else {
             Free(block, op.bytes, op.stream);
           }
