@@ -34,6 +34,10 @@ struct HeapOptions {
   // them.
   uint64_t marker_bytes = 64 * kMiB;
 
+  // What a thread may keep of one stream's freed small blocks, so that it needs no lock for the
+  // next ones. 0: no thread caches.
+  uint64_t thread_cache_bytes = 2 * kMiB;
+
   // Address space reserved, in multiples of the device's memory.
   uint64_t address_space_factor = 8;
 

@@ -121,6 +121,8 @@ constexpr Knob kKnobs[] = {
      &SetBytes<&HeapOptions::max_handle_bytes>},
     {"marker_bytes", "BYTES", "64MiB", "freed by a stream before it records a marker",
      &SetBytes<&HeapOptions::marker_bytes>},
+    {"thread_cache", "BYTES", "2MiB", "small blocks a thread keeps of one stream; 0: none",
+     &SetBytes<&HeapOptions::thread_cache_bytes>},
 };
 
 // A line for each key: its values, default and meaning.

@@ -162,7 +162,7 @@ void Arena::Absorb(Block* left, Block* right) {
 Block* Arena::MakeFree(Block* block, BlockState state) {
   block->state = state;
   block->span = nullptr;
-  block->requested = 0;
+  block->requested.store(Block::kNotHeld);
   if (block->prev != nullptr && block->prev->state == state) {
     Block* left = block->prev;
     RemoveFree(left);
@@ -202,6 +202,7 @@ Block* Arena::TryAllocate(uint64_t bytes, uint64_t alignment) {
       Block* block = kept_;
       kept_ = nullptr;
       block->state = BlockState::kLive;
+      block->owner = owner_;
       return block;
     }
     FlushKept();
@@ -221,6 +222,7 @@ Block* Arena::CarveLive(Block* ready, uint64_t begin, uint64_t bytes) {
   }
   if (block->bytes > bytes) InsertFree(SplitAt(block, begin + bytes));
   block->state = BlockState::kLive;
+  block->owner = owner_;
   CountLive(*block);
   PointerIndex::Get().SetBlock(block);
   return block;

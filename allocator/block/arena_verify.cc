@@ -39,7 +39,11 @@ std::string Arena::VerifyBlock(const Block& b) const {
                          b.state == BlockState::kKept;
   if (indexed != should_be)
     return absl::StrCat(Describe(b), indexed ? " is indexed" : " is not indexed");
-  if (b.requested > b.bytes) return absl::StrCat(Describe(b), " is smaller than its request");
+  const uint64_t requested = b.requested.load();
+  if (requested != Block::kNotHeld && (requested & ~Block::kHasUses) > b.bytes)
+    return absl::StrCat(Describe(b), " is smaller than its request");
+  if (requested != Block::kNotHeld && b.state != BlockState::kLive)
+    return absl::StrCat(Describe(b), " is held by a caller, but not live");
   return "";
 }
 

@@ -6,7 +6,7 @@
 //
 //   kHole      address space without physical memory
 //   kReady     mapped and free: in the arena's ReadyBins
-//   kLive      handed to the caller, or (span set) cut into small objects
+//   kLive      handed to the caller, in a thread cache, or (span set) cut into small objects
 //   kDeferred  freed by the caller, but a stream may still use it: waits behind markers
 //   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed
 //   block kBusy      in the hands of a miss that has given up the heap lock to call the driver
@@ -30,16 +30,21 @@
 //   6. The pointer index knows exactly the blocks that are kLive, kDeferred or kKept, by their
 //   begin.
 //
-// Everything here is guarded by the heap lock of the device. Sizes and addresses are bytes.
+// Everything here is guarded by the heap lock of the device. What a hit reads without that lock,
+// begin, bytes, owner, span and requested, does not change while the caller holds the block, except
+// for `requested` by the caller's own calls. Sizes and addresses are bytes.
 #ifndef WEIR_BLOCK_BLOCK_H_
 #define WEIR_BLOCK_BLOCK_H_
 
 #include <cstdint>
 
+#include "allocator/base/relaxed.h"
+
 namespace weir {
 
 class Arena;
 struct Span;
+struct StreamHeap;  // pool/stream_heap.h
 
 // A stream's counter; see stream/timeline.h.
 using Epoch = uint64_t;
@@ -64,15 +69,22 @@ enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kKept, kBusy 
 struct Block {
   uint64_t begin = 0;
   uint64_t bytes = 0;
-  uint64_t requested = 0;  // kLive, kDeferred: what the caller asked for
-  Block* prev = nullptr;   // neighbours in the region, by address
+  // kLive, not cut into objects: what the caller asked for, or kNotHeld; kHasUses may be added.
+  // Changed without the heap lock by the caller's own calls (pool/thread_cache.h).
+  Relaxed<uint64_t> requested{kNotHeld};
+  Block* prev = nullptr;  // neighbours in the region, by address
   Block* next = nullptr;
   Block* bin_prev = nullptr;  // kReady: its bin; kHole: the arena's list of holes
   Block* bin_next = nullptr;
   Arena* arena = nullptr;
-  Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
-  Span* span = nullptr;       // kLive: the block is cut into objects of one size class
+  StreamHeap* owner = nullptr;  // kLive: in whose stream order it is used
+  Handle* segment = nullptr;    // classic segment that holds the whole region; nullptr with VMM
+  Span* span = nullptr;         // kLive: the block is cut into objects of one size class
   BlockState state = BlockState::kHole;
+
+  // Values of `requested`.
+  static constexpr uint64_t kNotHeld = ~uint64_t{0};       // by the caller: freed, or cached
+  static constexpr uint64_t kHasUses = uint64_t{1} << 62;  // on other streams, recorded
 
   uint64_t end() const { return begin + bytes; }
   bool is_free() const { return state == BlockState::kReady || state == BlockState::kHole; }

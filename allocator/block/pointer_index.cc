@@ -3,13 +3,11 @@
 #include <sys/mman.h>
 
 #include "allocator/base/check.h"
+#include "allocator/block/size_classes.h"
 
 namespace weir {
 
-PointerIndex& PointerIndex::Get() {
-  static PointerIndex index;  // trivial: usable before main and at exit
-  return index;
-}
+PointerIndex PointerIndex::index_;
 
 bool PointerIndex::Cover(uint64_t begin, uint64_t bytes) {
   if (bytes == 0) return true;
@@ -52,19 +50,12 @@ void PointerIndex::SetHandle(Handle* handle, uint64_t at, uint64_t bytes) {
   }
 }
 
-Block* PointerIndex::Find(uint64_t address) const {
-  uint64_t probe = address;
-  for (int i = 0; i <= kSpanSlots; ++i) {
-    const std::atomic<Block*>* slot = Slot(probe);
-    if (slot == nullptr) return nullptr;
-    Block* block = slot->load(std::memory_order_acquire);
-    if (block != nullptr && block->begin <= address) {
-      return address < block->end() ? block : nullptr;
-    }
-    if (probe < (uint64_t{1} << kSlotLog2)) return nullptr;
-    probe -= uint64_t{1} << kSlotLog2;
+void PointerIndex::FillSpan(uint64_t begin, Block* block) {
+  constexpr uint64_t kSlotBytes = uint64_t{1} << kSlotLog2;
+  static_assert(kSpanAlignment == kSlotBytes && kSpanBytes % kSlotBytes == 0);
+  for (uint64_t at = begin + kSlotBytes; at < begin + kSpanBytes; at += kSlotBytes) {
+    Slot(at)->store(block, std::memory_order_release);
   }
-  return nullptr;
 }
 
 Handle* PointerIndex::FindHandle(uint64_t address) const {

@@ -3,7 +3,8 @@
 //
 // Two levels: a table of 1 GiB chunks over the 48-bit address space, and in each chunk one entry
 // per 32 KiB slot and one per 2 MiB granule. A slot holds at most one begin, because every indexed
-// block is larger than 32 KiB (small requests are objects inside spans of 128 KiB). One index
+// block is larger than 32 KiB (small requests are objects inside spans). A span of 128 KiB begins
+// on a slot and fills four, which all name it, so that any object is found with one look. One index
 // serves all devices: unified addressing gives every device its own addresses. Chunk tables are
 // made when first needed (260 KiB each, touched lazily) and never freed.
 #ifndef WEIR_BLOCK_POINTER_INDEX_H_
@@ -22,7 +23,7 @@ class PointerIndex {
   // The unit in which handles are indexed; the heap's granule is a multiple of it.
   static constexpr uint64_t kGranule = 2 * kMiB;
 
-  static PointerIndex& Get();
+  static PointerIndex& Get() { return index_; }
 
   // Makes the tables for a range of addresses. False if the host has no memory for them or the
   // range lies beyond 48 bits. Called before anything in the range is indexed.
@@ -31,12 +32,22 @@ class PointerIndex {
   // Writers hold the heap lock of the device that owns the address.
   void SetBlock(Block* block);
   void ClearBlock(uint64_t begin);
+  // The further slots of a block that is, or was, cut into a span.
+  void SetSpan(Block* block) { FillSpan(block->begin, block); }
+  void ClearSpan(const Block* block) { FillSpan(block->begin, nullptr); }
   // What is mapped in a range of whole granules; nullptr for nothing.
   void SetHandle(Handle* handle, uint64_t at, uint64_t bytes);
 
-  // The indexed block whose first 128 KiB contain the address, or nullptr: enough for begins and
-  // for objects in spans. Takes no lock; what it returns is stable only under the heap lock.
-  Block* Find(uint64_t address) const;
+  // The indexed block that begins in the slot of the address, or the span that fills it; nullptr if
+  // the address lies before or behind it. Takes no lock; what it returns is stable under the heap
+  // lock, or while the caller holds a block or object at the address.
+  Block* Find(uint64_t address) const {
+    Chunk* chunk = ChunkOf(address);
+    if (chunk == nullptr) return nullptr;
+    Block* block = chunk->blocks[(address >> kSlotLog2) & (kSlotsPerChunk - 1)].load(
+        std::memory_order_acquire);
+    return block != nullptr && address - block->begin < block->bytes ? block : nullptr;
+  }
 
   // The handle mapped at the address. Heap lock held.
   Handle* FindHandle(uint64_t address) const;
@@ -48,7 +59,6 @@ class PointerIndex {
   static constexpr uint64_t kNumChunks = uint64_t{1} << (48 - kChunkLog2);
   static constexpr uint64_t kSlotsPerChunk = uint64_t{1} << (kChunkLog2 - kSlotLog2);
   static constexpr uint64_t kGranulesPerChunk = uint64_t{1} << (kChunkLog2 - kGranuleLog2);
-  static constexpr int kSpanSlots = 4;  // a span of 128 KiB begins at most so many slots back
 
   struct Chunk {
     std::atomic<Block*> blocks[kSlotsPerChunk];
@@ -62,10 +72,13 @@ class PointerIndex {
     return std::atomic_ref<Chunk*>(chunks_[number]).load(std::memory_order_acquire);
   }
   std::atomic<Block*>* Slot(uint64_t address) const;
+  void FillSpan(uint64_t begin, Block* block);
 
   // Plain pointers behind atomic_ref, so that the static index is zero-initialized: no constructor
   // runs and untouched pages cost nothing.
   mutable Chunk* chunks_[kNumChunks];
+
+  static PointerIndex index_;  // trivial: usable before main and at exit
 };
 
 }  // namespace weir

@@ -6,6 +6,8 @@
 #ifndef WEIR_BLOCK_SIZE_CLASSES_H_
 #define WEIR_BLOCK_SIZE_CLASSES_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "allocator/base/bytes.h"
@@ -13,6 +15,8 @@
 namespace weir {
 
 inline constexpr uint64_t kSpanBytes = 128 * kKiB;
+inline constexpr uint64_t kSpanAlignment =
+    32 * kKiB;  // so that it fills slots of the pointer index
 inline constexpr uint64_t kMaxSmallBytes = 32 * kKiB;  // larger requests are blocks of their own
 inline constexpr uint64_t kMaxSmallArenaBytes = 256 * kKiB;  // larger ones go to the large arena
 inline constexpr int kNumSizeClasses = 32;
@@ -28,6 +32,18 @@ constexpr uint64_t SizeOfClass(int size_class) {
   if (size_class < 8) return static_cast<uint64_t>(size_class + 1) * 512;
   const int doubling = 11 + size_class / 8;
   return (uint64_t{1} << doubling) + (static_cast<uint64_t>(size_class % 8 + 1) << (doubling - 3));
+}
+
+// offset / SizeOfClass(size_class) for offsets within a span, by multiplication.
+constexpr uint32_t ObjectOfOffset(int size_class, uint64_t offset) {
+  constexpr auto kReciprocals = [] {
+    std::array<uint64_t, kNumSizeClasses> reciprocals{};
+    for (int c = 0; c < kNumSizeClasses; ++c) {
+      reciprocals[static_cast<size_t>(c)] = (uint64_t{1} << 32) / SizeOfClass(c) + 1;
+    }
+    return reciprocals;
+  }();
+  return static_cast<uint32_t>(offset * kReciprocals[static_cast<size_t>(size_class)] >> 32);
 }
 
 constexpr uint32_t ObjectsPerSpan(int size_class) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
+#include "allocator/block/pointer_index.h"
 
 namespace weir {
 
@@ -22,18 +23,15 @@ void SpanLists::Remove(Span* span) {
   span->prev = span->next = nullptr;
 }
 
-uint64_t SpanLists::TryAllocate(int size_class, uint64_t requested) {
+SmallObject SpanLists::TryTake(int size_class) {
   Span* span = partial_[static_cast<size_t>(size_class)];
-  if (span == nullptr) return 0;
+  if (span == nullptr) return {};
   size_t word = 0;
   while (span->free[word] == 0) ++word;
-  const auto object =
-      static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(std::countr_zero(span->free[word]));
+  const size_t object = word * 64 + static_cast<size_t>(std::countr_zero(span->free[word]));
   span->free[word] &= span->free[word] - 1;
   if (--span->free_count == 0) Remove(span);
-  const uint64_t size = SizeOfClass(size_class);
-  span->slack[object] = static_cast<uint16_t>(size - requested);
-  return span->block->begin + object * size;
+  return {span->begin + object * SizeOfClass(size_class), &span->held[object]};
 }
 
 void SpanLists::Reserve() {
@@ -48,15 +46,18 @@ void SpanLists::AddSpan(Block* block, int size_class) {
   Span* span = unused_.back();
   unused_.pop_back();
   span->block = block;
+  span->begin = block->begin;
   span->size_class = size_class;
   span->free_count = ObjectsPerSpan(size_class);
   span->deferred.fill(0);
+  span->held.fill(Span::kNotHeld);
   for (size_t word = 0; word < span->free.size(); ++word) {
     const uint32_t first = static_cast<uint32_t>(word * 64);
     const uint32_t left = span->free_count > first ? span->free_count - first : 0;
     span->free[word] = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
   }
   block->span = span;
+  PointerIndex::Get().SetSpan(block);
   PushFront(span);
 }
 
@@ -68,19 +69,19 @@ Block* SpanLists::Free(Span* span, uint32_t object) {
   if (span->free_count < ObjectsPerSpan(span->size_class)) return nullptr;
   Remove(span);
   Block* block = span->block;
+  PointerIndex::Get().ClearSpan(block);
   block->span = nullptr;
   span->block = nullptr;
   unused_.push_back(span);
   return block;
 }
 
-bool SpanLists::ObjectAt(const Span& span, uint64_t address, uint32_t* object) {
-  const uint64_t offset = address - span.block->begin;
-  const uint64_t size = SizeOfClass(span.size_class);
-  const auto index = static_cast<uint32_t>(offset / size);
-  if (offset != index * size || index >= ObjectsPerSpan(span.size_class)) return false;
-  *object = index;
-  return true;
+uint32_t Span::CountActive() const {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < ObjectsPerSpan(size_class); ++i) {
+    if (held[i].load() != kNotHeld || Test(deferred, i)) ++count;
+  }
+  return count;
 }
 
 std::string SpanLists::Verify() const {
@@ -89,6 +90,12 @@ std::string SpanLists::Verify() const {
     if (span->block->span != span.get() || span->block->state != BlockState::kLive)
       return absl::StrCat("span at 0x", absl::Hex(span->block->begin), " does not own its block");
     uint32_t free = 0;
+    for (uint32_t i = 0; i < ObjectsPerSpan(span->size_class); ++i) {
+      if (span->held[i].load() != Span::kNotHeld &&
+          (span->Test(span->free, i) || span->Test(span->deferred, i)))
+        return absl::StrCat("span at 0x", absl::Hex(span->begin),
+                            " has an object that is held and free");
+    }
     for (size_t word = 0; word < span->free.size(); ++word) {
       free += static_cast<uint32_t>(std::popcount(span->free[word]));
       if ((span->free[word] & span->deferred[word]) != 0)

@@ -1,8 +1,8 @@
 // Span: a block of 128 KiB cut into objects of one size class; and the lists of spans of one
 // stream.
 //
-// Guarded by the heap lock. An object is free, live, or deferred (freed, but a stream still uses
-// it).
+// Guarded by the heap lock, except `held`. An object is free, deferred (freed, but a stream still
+// uses it), or taken: by a caller, or by a thread cache.
 #ifndef WEIR_BLOCK_SPAN_H_
 #define WEIR_BLOCK_SPAN_H_
 
@@ -21,26 +21,40 @@ struct Span {
   static constexpr int kMaxObjects = static_cast<int>(kSpanBytes / 512);
 
   Block* block = nullptr;
+  uint64_t begin = 0;
   int size_class = 0;
   uint32_t free_count = 0;
   Span* prev = nullptr;  // in the list of spans with a free object
   Span* next = nullptr;
   std::array<uint64_t, kMaxObjects / 64> free{};  // bit i: object i is free
   std::array<uint64_t, kMaxObjects / 64> deferred{};
-  // Bytes of each object that the caller did not ask for: requested = class size - slack.
-  std::array<uint16_t, kMaxObjects> slack{};
+  // Of each object that a caller holds: the bytes that it did not ask for (class size - requested);
+  // kHasUses may be added. kNotHeld for the others. Changed without the heap lock by the caller's
+  // own calls (pool/thread_cache.h).
+  std::array<Relaxed<uint16_t>, kMaxObjects> held;
+
+  static constexpr uint16_t kNotHeld = 0xffff;
+  static constexpr uint16_t kHasUses = 0x4000;  // on other streams, recorded
+
+  // Objects that a caller holds or a stream still uses.
+  uint32_t CountActive() const;
 
   bool Test(const std::array<uint64_t, kMaxObjects / 64>& bits, uint32_t i) const {
     return (bits[i / 64] >> (i % 64)) & 1;
   }
 };
 
+struct SmallObject {
+  uint64_t address = 0;
+  Relaxed<uint16_t>* held = nullptr;  // Span::held of the object
+};
+
 // The spans of one stream, by size class.
 class SpanLists {
  public:
-  // An object of the class from a span that has one, or 0. Spans with the most recently freed
-  // object come first.
-  uint64_t TryAllocate(int size_class, uint64_t requested);
+  // An object of the class from a span that has one, or no address. The caller sets `held`. Spans
+  // with the most recently freed object come first.
+  SmallObject TryTake(int size_class);
 
   // Makes sure that the next AddSpan cannot fail. May throw std::bad_alloc.
   void Reserve();
@@ -52,9 +66,12 @@ class SpanLists {
   Block* Free(Span* span, uint32_t object);
 
   // The object at the address, or false if none begins there.
-  static bool ObjectAt(const Span& span, uint64_t address, uint32_t* object);
-  static uint64_t RequestedBytes(const Span& span, uint32_t object) {
-    return SizeOfClass(span.size_class) - span.slack[object];
+  static bool ObjectAt(const Span& span, uint64_t address, uint32_t* object) {
+    const uint64_t offset = address - span.begin;
+    if (offset >= kSpanBytes) return false;
+    *object = ObjectOfOffset(span.size_class, offset);
+    return *object * SizeOfClass(span.size_class) == offset &&
+           *object < ObjectsPerSpan(span.size_class);
   }
 
   // Empty, or what is broken.

@@ -8,6 +8,7 @@
 #include "allocator/block/block.h"
 #include "allocator/capi/last_error.h"
 #include "allocator/capi/thread_device.h"
+#include "allocator/pool/thread_caches.h"
 #include "weir/weir.h"
 
 namespace weir::capi {
@@ -66,6 +67,8 @@ using namespace weir::capi;  // NOLINT: the C functions are this file's only con
 using weir::HeapError;
 using weir::kAnyStream;
 using weir::kBlockAlignment;
+using weir::ThreadCache;
+using weir::ThreadCaches;
 
 void* weir_malloc(size_t bytes) { return AllocateOnThread(bytes, kBlockAlignment, kAnyStream); }
 
@@ -82,6 +85,11 @@ void* weir_aligned_alloc_device(size_t alignment, size_t bytes, int device) {
 }
 
 void* weir_malloc_async(size_t bytes, weir_stream_t stream) {
+  // A hit needs neither the registry nor the heap.
+  if (ThreadCache* cache = ThreadCaches::last()) {
+    const uint64_t address = cache->TryAllocate(bytes, stream, thread_device);
+    if (address != 0) return PointerOf(address);
+  }
   return AllocateOnThread(bytes, kBlockAlignment, stream);
 }
 
@@ -122,6 +130,8 @@ int weir_free(void* ptr) {
 
 int weir_free_async(void* ptr, weir_stream_t stream) {
   if (ptr == nullptr) return WEIR_OK;
+  ThreadCache* cache = ThreadCaches::last();
+  if (cache != nullptr && cache->TryFree(AddressOf(ptr), stream)) return WEIR_OK;
   return WithOwner(ptr,
                    [ptr, stream](auto& heap) { return heap.FreeAsync(AddressOf(ptr), stream); });
 }

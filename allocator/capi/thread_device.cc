@@ -6,15 +6,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace weir::capi {
-namespace {
 
-constexpr int kUnset = -1;
-thread_local int thread_device = kUnset;
-
-}  // namespace
+constinit thread_local int thread_device = kDeviceUnset;
 
 int ThreadDevice(const Registry& registry) {
-  if (thread_device == kUnset) thread_device = std::max(0, registry.driver().CurrentDevice());
+  if (thread_device == kDeviceUnset) thread_device = std::max(0, registry.driver().CurrentDevice());
   return thread_device;
 }
 

@@ -11,6 +11,10 @@ namespace weir::capi {
 int ThreadDevice(const Registry& registry);
 void SetThreadDevice(int ordinal);
 
+// The same without asking anybody; kDeviceUnset before that. For hits.
+inline constexpr int kDeviceUnset = -1;
+extern constinit thread_local int thread_device __attribute__((tls_model("initial-exec")));
+
 // What calls are about; null with the reason in *error. The device with a number:
 DeviceSlot* SlotOf(int device, HeapError* error);
 // The calling thread's device:

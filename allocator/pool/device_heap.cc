@@ -16,13 +16,6 @@ namespace {
 const Stream kLegacyStream = reinterpret_cast<Stream>(uintptr_t{1});
 const Stream kPerThreadStream = reinterpret_cast<Stream>(uintptr_t{2});
 
-// A number for the calling thread, never 0 and never used again.
-uint64_t ThreadNumber() {
-  static std::atomic<uint64_t> next{1};
-  thread_local const uint64_t number = next.fetch_add(1);
-  return number;
-}
-
 // Room for the arenas of some hundred streams, also where the device is small.
 #if defined(__SANITIZE_THREAD__)
 constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
@@ -30,7 +23,7 @@ constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
 constexpr uint64_t kLeastAddressChunks = 1024;
 #endif
 
-std::pair<Stream, uint64_t> KeyOf(Stream stream) {
+StreamKey KeyOf(Stream stream) {
   if (stream == kLegacyStream) return {nullptr, 0};
   if (stream == kPerThreadStream) return {stream, ThreadNumber()};
   return {stream, 0};
@@ -63,8 +56,8 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
     heap->reservation_bytes_ = heap->addresses_.bytes();
   }
   MutexLock lock(heap->heap_mu_);
-  heap->streams_.push_back(std::make_unique<StreamHeap>(StreamTimeline::Kind::kContext, kAnyStream,
-                                                        heap->granule_, &heap->blocks_));
+  heap->streams_.push_back(std::make_unique<StreamHeap>(
+      StreamTimeline::Kind::kContext, StreamKey{kAnyStream, 0}, heap->granule_, &heap->blocks_));
   heap->any_ = heap->streams_.back().get();
   heap->by_key_[{kAnyStream, 0}] = heap->any_;
   return heap;
@@ -72,10 +65,12 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
 
 DeviceHeap::~DeviceHeap() {
   MutexLock lock(heap_mu_);
+  UnbindCaches(nullptr);
   PointerIndex& index = PointerIndex::Get();
   for (const auto& stream : streams_) {
     for (const Arena* arena : {&stream->small, &stream->large}) {
       arena->ForEachBlock([&](const Block& b) {
+        if (b.span != nullptr) index.ClearSpan(&b);
         if (index.Find(b.begin) == &b) index.ClearBlock(b.begin);
       });
     }
@@ -87,23 +82,21 @@ DeviceHeap::~DeviceHeap() {
 
 // ---- Streams ------------------------------------------------------------------------------------
 
-StreamHeap* DeviceHeap::FindStream(Stream stream) {
-  const auto key = KeyOf(stream);
-  if (key == last_key_) return last_stream_;
+StreamHeap* DeviceHeap::FindStream(StreamKey key) {
+  if (last_stream_ != nullptr && last_stream_->key == key) return last_stream_;
   const auto it = by_key_.find(key);
   if (it == by_key_.end()) return nullptr;
-  last_key_ = key;
   last_stream_ = it->second;
   return it->second;
 }
 
 StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
+  const StreamKey key = KeyOf(stream);
   {
     MutexLock lock(heap_mu_);
-    if (StreamHeap* found = FindStream(stream)) return found;
+    if (StreamHeap* found = FindStream(key)) return found;
   }
-  const auto key = KeyOf(stream);
-  const bool is_default = key.first == nullptr || key.first == kPerThreadStream;
+  const bool is_default = key.stream == nullptr || key.stream == kPerThreadStream;
   if (!is_default) {
     int device = driver_->ordinal();
     if (DriverStatus status = driver_->StreamDevice(stream, &device); !status.ok()) {
@@ -121,12 +114,12 @@ StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
   }
   // A marker on the per-thread default stream could be recorded only by its own thread, so that
   // stream is proved complete through the context.
-  const auto kind = key.first == kPerThreadStream ? StreamTimeline::Kind::kContext
-                                                  : StreamTimeline::Kind::kStream;
+  const auto kind = key.stream == kPerThreadStream ? StreamTimeline::Kind::kContext
+                                                   : StreamTimeline::Kind::kStream;
   MutexLock lock(heap_mu_);
   StreamHeap*& slot = by_key_[key];
   if (slot == nullptr) {
-    streams_.push_back(std::make_unique<StreamHeap>(kind, key.first, granule_, &blocks_));
+    streams_.push_back(std::make_unique<StreamHeap>(kind, key, granule_, &blocks_));
     slot = streams_.back().get();
   }
   return slot;
@@ -137,10 +130,11 @@ HeapError DeviceHeap::StreamDestroyed(Stream stream) {
   MutexLock lock(heap_mu_);
   const auto it = by_key_.find(KeyOf(stream));
   if (it == by_key_.end() || it->second == any_) return {};
-  it->second->timeline.BecomeContext();
-  by_key_.erase(it);  // the driver may give the handle's value to a new stream
-  last_key_ = {nullptr, ~uint64_t{0}};
-  last_stream_ = nullptr;
+  StreamHeap* gone = it->second;
+  UnbindCaches(gone);
+  gone->timeline.BecomeContext();
+  gone->key = {kNoStream, 0};  // the driver may give the handle's value to a new stream
+  by_key_.erase(it);
   return {};
 }
 
@@ -148,7 +142,7 @@ HeapError DeviceHeap::StreamDestroyed(Stream stream) {
 
 DeviceHeap::Request DeviceHeap::MakeRequest(uint64_t bytes, uint64_t alignment) {
   if (bytes <= kMaxSmallBytes && alignment <= kBlockAlignment) {
-    return {bytes, kBlockAlignment, SizeClassOf(bytes), kSpanBytes};
+    return {bytes, kSpanAlignment, SizeClassOf(bytes), kSpanBytes};
   }
   // Blocks of their own are larger than any small object: the pointer index relies on it.
   const uint64_t least = std::max(bytes, kMaxSmallBytes + kBlockAlignment);
@@ -164,11 +158,23 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     ++stats_.out_of_memory;
     return 0;
   }
+  const StreamKey key = KeyOf(stream);
+  if (alignment <= kBlockAlignment) {
+    ThreadCache* cache = ThreadCaches::Find(this, key.stream);
+    const uint64_t address =
+        cache != nullptr ? cache->TryAllocate(bytes, key.stream, driver_->ordinal()) : 0;
+    if (address != 0) return address;
+  }
   const Request request = MakeRequest(bytes, alignment);
   {
     MutexLock lock(heap_mu_);
-    if (StreamHeap* owner = FindStream(stream)) {
-      if (const uint64_t address = TryAllocate(owner, request)) return address;
+    if (StreamHeap* owner = FindStream(key)) {
+      ThreadCache* cache = alignment <= kBlockAlignment && bytes <= ThreadCache::kMaxBytes
+                               ? CacheOf(owner)
+                               : nullptr;
+      const uint64_t address =
+          cache != nullptr ? AllocateThrough(cache, request) : TryAllocate(owner, request);
+      if (address != 0) return address;
     }
   }
   return AllocateMiss(stream, request, error);
@@ -176,11 +182,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
 
 uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
   if (request.size_class >= 0) {
-    const uint64_t address = owner->spans.TryAllocate(request.size_class, request.bytes);
-    if (address != 0) {
-      CountAllocation(request.bytes, SizeOfClass(request.size_class));
-      return address;
-    }
+    if (const uint64_t address = TakeObject(owner, request)) return address;
     owner->spans.Reserve();  // before anything changes: Finish must not fail
   }
   Arena& arena = owner->ArenaFor(request.block);
@@ -188,41 +190,42 @@ uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
   return block != nullptr ? Finish(owner, request, block) : 0;
 }
 
+uint64_t DeviceHeap::TakeObject(StreamHeap* owner, const Request& request) {
+  const SmallObject object = owner->spans.TryTake(request.size_class);
+  if (object.address == 0) return 0;
+  const uint64_t bytes = SizeOfClass(request.size_class);
+  object.held->store(static_cast<uint16_t>(bytes - request.bytes));
+  CountAllocation(request.bytes, bytes);
+  return object.address;
+}
+
 uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* block) {
   if (request.size_class >= 0) {
     owner->spans.AddSpan(block, request.size_class);
-    CountAllocation(request.bytes, SizeOfClass(request.size_class));
-    return owner->spans.TryAllocate(request.size_class, request.bytes);
+    return TakeObject(owner, request);
   }
-  block->requested = request.bytes;
+  block->requested.store(request.bytes);
   CountAllocation(request.bytes, block->bytes);
   if (&owner->large == block->arena) policy_.OnLargeRequest();
   return block->begin;
-}
-
-void DeviceHeap::CountAllocation(uint64_t requested, uint64_t allocated) {
-  WEIR_STAT_ADD(stats_, requested_bytes, requested);
-  WEIR_STAT_ADD(stats_, allocated_bytes, allocated);
-  WEIR_STAT_ADD(stats_, active_bytes, allocated);
-  WEIR_STAT_ADD(stats_, allocations, 1);
-  WEIR_STAT_ADD(stats_, active_blocks, 1);
 }
 
 // ---- Free ---------------------------------------------------------------------------------------
 
 DeviceHeap::Found DeviceHeap::Find(uint64_t address) {
   Block* block = PointerIndex::Get().Find(address);
-  uint32_t object = 0;
-  if (block != nullptr && block->state == BlockState::kLive) {
-    if (block->span == nullptr) {
-      if (block->begin == address) return {block, 0, {}};
-    } else if (SpanLists::ObjectAt(*block->span, address, &object) &&
-               !block->span->Test(block->span->free, object) &&
-               !block->span->Test(block->span->deferred, object)) {
-      return {block, object, {}};
+  Found found;
+  if (block != nullptr && block->span != nullptr) {
+    if (SpanLists::ObjectAt(*block->span, address, &found.object) &&
+        block->span->held[found.object].load() != Span::kNotHeld) {
+      found.block = block;
     }
+  } else if (block != nullptr && block->begin == address &&
+             block->requested.load() != Block::kNotHeld) {
+    found.block = block;
   }
-  return {nullptr, 0, ExplainNotFound(address)};
+  if (found.block == nullptr) found.error = ExplainNotFound(address);
+  return found;
 }
 
 HeapError DeviceHeap::ExplainNotFound(uint64_t address) {
@@ -240,41 +243,51 @@ HeapError DeviceHeap::ExplainNotFound(uint64_t address) {
   uint32_t object = 0;
   if (block->span != nullptr && SpanLists::ObjectAt(*block->span, address, &object))
     return fail(WEIR_ERROR_DOUBLE_FREE, "was freed before, or never handed out");
+  if (block->span == nullptr && block->begin == address)
+    return fail(WEIR_ERROR_DOUBLE_FREE, "was freed before");
   return fail(WEIR_ERROR_NOT_OWNED,
               "points into a block, not to its begin: pass what was returned");
 }
 
 HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
-  bool known = false, record_marker = false;
-  HeapError error;
+  const StreamKey key = KeyOf(stream);
+  ThreadCache* cache = ThreadCaches::Find(this, key.stream);
+  if (cache != nullptr && cache->TryFree(address, key.stream)) return {};
+  StreamHeap* user = nullptr;
+  bool record_marker = false;
   {
     MutexLock lock(heap_mu_);
-    if (StreamHeap* heap = FindStream(stream)) {
-      known = true;
-      error = FreeBehind(address, &heap->timeline, &record_marker);
+    const Found found = Find(address);
+    if (found.block == nullptr) return found.error;
+    StreamHeap* owner = found.block->owner;
+    user = owner->key == key ? owner : FindStream(key);
+    if (user == owner) {
+      cache = CacheOf(owner);
+      if (cache != nullptr && FreeThrough(cache, found, address)) return {};
     }
+    if (user != nullptr) FreeBehind(found, address, user, &record_marker);
   }
-  if (!known) return StreamFor(stream, &error) != nullptr ? FreeAsync(address, stream) : error;
+  if (user == nullptr) {  // a stream seen first
+    HeapError error;
+    return StreamFor(stream, &error) != nullptr ? FreeAsync(address, stream) : error;
+  }
   if (record_marker) TryCompleteDeferred();
-  return error;
+  return {};
 }
 
-HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline, bool* record_marker) {
-  const Found found = Find(address);
-  if (found.block == nullptr) return found.error;
+void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* user,
+                            bool* record_marker) {
   Block* block = found.block;
   Span* span = block->span;
   const uint64_t bytes = span != nullptr ? SizeOfClass(span->size_class) : block->bytes;
-  const uint64_t requested =
-      span != nullptr ? SpanLists::RequestedBytes(*span, found.object) : block->requested;
-  StreamHeap* owner = block->arena->owner();
+  const uint64_t requested = RequestedBytes(found);
 
   absl::InlinedVector<StreamTimeline*, 4> waits;
-  if (timeline != &owner->timeline || owner == any_) waits.push_back(timeline);
+  if (user != block->owner || user == any_) waits.push_back(&user->timeline);
   if (!uses_.empty()) {
     if (const auto uses = uses_.find(address); uses != uses_.end()) {
       for (StreamHeap* use : uses->second) {
-        if (&use->timeline != timeline) waits.push_back(&use->timeline);
+        if (use != user) waits.push_back(&use->timeline);
       }
     }
   }
@@ -284,12 +297,13 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline, boo
         std::make_shared<DeferredFree>(DeferredFree{address, static_cast<uint32_t>(waits.size())});
   }
   if (!uses_.empty()) uses_.erase(address);  // from here on nothing refuses the free
+  MarkNotHeld(found);
   WEIR_STAT_SUB(stats_, requested_bytes, requested);
   WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
   WEIR_STAT_SUB(stats_, allocations, 1);
   if (deferred == nullptr) {
     Release(found, /*keep=*/true);
-    return {};
+    return;
   }
   ++stats_.deferred_frees;
   if (span != nullptr) {
@@ -301,7 +315,6 @@ HeapError DeviceHeap::FreeBehind(uint64_t address, StreamTimeline* timeline, boo
     wait->Defer(deferred, bytes);
     *record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
   }
-  return {};
 }
 
 void DeviceHeap::TryCompleteDeferred() {
@@ -317,18 +330,21 @@ void DeviceHeap::TryCompleteDeferred() {
 }
 
 void DeviceHeap::Release(const Found& found, bool keep) {
+  const Span* span = found.block->span;
+  WEIR_STAT_SUB(stats_, active_blocks, 1);
+  WEIR_STAT_SUB(stats_, active_bytes,
+                span != nullptr ? SizeOfClass(span->size_class) : found.block->bytes);
+  PutBack(found, keep);
+}
+
+void DeviceHeap::PutBack(const Found& found, bool keep) {
   Block* block = found.block;
-  StreamHeap* owner = block->arena->owner();
+  StreamHeap* owner = block->owner;
   // Memory for any stream becomes free only when all work is complete: nothing is left to wait for.
   const Epoch epoch = owner == any_ ? 0 : owner->timeline.open();
-  WEIR_STAT_SUB(stats_, active_blocks, 1);
   if (block->span != nullptr) {
-    Span* span = block->span;
-    WEIR_STAT_SUB(stats_, active_bytes, SizeOfClass(span->size_class));
-    block = owner->spans.Free(span, found.object);
+    block = owner->spans.Free(block->span, found.object);
     if (block == nullptr) return;
-  } else {
-    WEIR_STAT_SUB(stats_, active_bytes, block->bytes);
   }
   block->arena->Free(block, epoch, keep);
 }
@@ -340,10 +356,37 @@ HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {
   MutexLock lock(heap_mu_);
   const Found found = Find(address);
   if (found.block == nullptr) return found.error;
-  if (heap == found.block->arena->owner()) return {};
+  if (heap == found.block->owner) return {};
   StreamList& uses = uses_[address];
   if (std::find(uses.begin(), uses.end(), heap) == uses.end()) uses.push_back(heap);
+  MarkUses(found);
   return {};
+}
+
+// ---- What callers hold --------------------------------------------------------------------------
+
+uint64_t DeviceHeap::RequestedBytes(const Found& found) {
+  const Span* span = found.block->span;
+  if (span == nullptr) return found.block->requested.load() & ~Block::kHasUses;
+  const uint16_t held = span->held[found.object].load();
+  return SizeOfClass(span->size_class) - (held & ~Span::kHasUses & 0xffff);
+}
+
+void DeviceHeap::MarkUses(const Found& found) {
+  if (Span* span = found.block->span) {
+    Relaxed<uint16_t>& held = span->held[found.object];
+    held.store(held.load() | Span::kHasUses);
+  } else {
+    found.block->requested.store(found.block->requested.load() | Block::kHasUses);
+  }
+}
+
+void DeviceHeap::MarkNotHeld(const Found& found) {
+  if (Span* span = found.block->span) {
+    span->held[found.object].store(Span::kNotHeld);
+  } else {
+    found.block->requested.store(Block::kNotHeld);
+  }
 }
 
 uint64_t DeviceHeap::UsableSize(uint64_t address) {

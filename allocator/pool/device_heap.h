@@ -1,6 +1,8 @@
 // DeviceHeap: all memory of one device. The whole allocator, joined.
 //
-//   hit   device_heap.cc        heap lock, no driver call
+//   hit   thread_cache.h        no lock that threads share, no driver call
+//         device_heap.cc        heap lock, no driver call: larger blocks, and what no cache has
+//         device_heap_cache.cc  how caches are filled, emptied and counted
 //   miss  device_heap_miss.cc   space lock; the rungs from "what is complete now" to out of memory
 //         device_heap_map.cc    how a rung makes memory: window, victims, driver calls, commit
 //   trim  device_heap_trim.cc   giving memory back, limits, information
@@ -29,6 +31,7 @@
 #include "allocator/pool/growth_policy.h"
 #include "allocator/pool/heap_error.h"
 #include "allocator/pool/stream_heap.h"
+#include "allocator/pool/thread_caches.h"
 #include "allocator/vmm/address_space.h"
 #include "allocator/vmm/map_plan.h"
 #include "weir/weir.h"
@@ -68,6 +71,8 @@ class DeviceHeap {
   void ResetPeaks();
   // Empty, or the first broken invariant.
   std::string Verify();
+  // Takes back what is in a cache of a thread that is ending.
+  void RetireCache(ThreadCache* cache);
 
  private:
   struct Request {
@@ -94,13 +99,46 @@ class DeviceHeap {
     bool addresses_exhausted = false;
   };
   struct Change;  // a mapping under way; device_heap_map.cc
+  // Stops the threads that are using their caches, for a scope under the heap lock.
+  class CacheVisit {
+   public:
+    explicit CacheVisit(const std::vector<ThreadCache*>& caches);
+    ~CacheVisit();
+
+   private:
+    const std::vector<ThreadCache*>& caches_;
+    const uint64_t self_;
+  };
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;
 
   DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
   static Request MakeRequest(uint64_t bytes, uint64_t alignment);
 
+  // ---- device_heap_cache.cc ----
+  // The calling thread's cache for the stream, or null: caches are off, or memory for any stream.
+  ThreadCache* CacheOf(StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  uint64_t AllocateThrough(ThreadCache* cache, const Request& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // True if the cache has taken the block; else nothing changed.
+  bool FreeThrough(ThreadCache* cache, const Found& found, uint64_t address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Gives the cache room for a request, and some more where that raises no peak.
+  void GrantRoom(ThreadCache* cache, uint64_t requested, uint64_t allocated)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Takes all rooms back: the counters are the truth then.
+  void ReclaimRooms() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void ReclaimRoom(ThreadCache* cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Counts blocks that callers get from the heap itself.
+  void CountAllocation(uint64_t requested, uint64_t allocated)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Puts what a cache held back where it came from.
+  void Uncache(Block* block, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void FlushCaches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Empties the caches of a stream that is gone, or of all streams with nullptr, for ever.
+  void UnbindCaches(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
   // ---- device_heap.cc ----
-  StreamHeap* FindStream(Stream stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  StreamHeap* FindStream(StreamKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Finds or makes the stream's heap; asks the driver for the device of a stream seen first.
   StreamHeap* StreamFor(Stream stream, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
   uint64_t TryAllocate(StreamHeap* owner, const Request& request)
@@ -108,17 +146,23 @@ class DeviceHeap {
   // Turns a live block into what the request is for; counts it.
   uint64_t Finish(StreamHeap* owner, const Request& request, Block* block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  void CountAllocation(uint64_t requested, uint64_t allocated)
+  uint64_t TakeObject(StreamHeap* owner, const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  static uint64_t RequestedBytes(const Found& found);
+  static void MarkUses(const Found& found);
+  static void MarkNotHeld(const Found& found);
   HeapError ExplainNotFound(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // The free waits for the timeline, and for recorded uses. *record_marker: enough waits for one.
-  HeapError FreeBehind(uint64_t address, StreamTimeline* timeline, bool* record_marker)
+  // The free takes effect when what `user` was given so far is complete, unless that is the owner,
+  // and so are recorded uses. *record_marker: enough waits for one.
+  void FreeBehind(const Found& found, uint64_t address, StreamHeap* user, bool* record_marker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.
   void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // The free takes effect: the memory may be reused in its stream's order.
+  // The free takes effect: the memory may be reused in its owner's order.
   void Release(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // The same for what is not counted as active.
+  void PutBack(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_miss.cc ----
   uint64_t AllocateMiss(Stream stream, const Request& request, HeapError* error)
@@ -186,10 +230,9 @@ class DeviceHeap {
   HandleTable handles_ ABSL_GUARDED_BY(heap_mu_);
   GrowthPolicy policy_ ABSL_GUARDED_BY(heap_mu_);
   std::vector<std::unique_ptr<StreamHeap>> streams_ ABSL_GUARDED_BY(heap_mu_);
-  // (stream handle, thread number for the per-thread default stream) -> its heap.
-  absl::flat_hash_map<std::pair<Stream, uint64_t>, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
-  std::pair<Stream, uint64_t> last_key_ ABSL_GUARDED_BY(heap_mu_){nullptr, ~uint64_t{0}};
-  StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;
+  absl::flat_hash_map<StreamKey, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
+  StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;  // that FindStream found
+  std::vector<ThreadCache*> caches_ ABSL_GUARDED_BY(heap_mu_);
   StreamHeap* any_ = nullptr;  // of kAnyStream; its timeline is the context's
   absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
   weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};

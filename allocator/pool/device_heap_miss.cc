@@ -1,6 +1,6 @@
 // DeviceHeap: what happens when no free block fits. The rungs, each followed by another look:
 //
-//   1. frees whose markers are complete
+//   1. frees whose markers are complete, and what lies in thread caches
 //   2. new memory within the soft limit; beyond it idle complete handles from anywhere; where these
 //      are not enough, new memory up to the hard limit; beyond it idle handles that must be waited
 //      for
@@ -52,6 +52,7 @@ uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapErr
   {
     MutexLock lock(heap_mu_);
     ++stats_.misses;
+    FlushCaches();
     if (const uint64_t address = TryAllocate(owner, request)) return address;
   }
   Rung rungs[] = {
@@ -89,6 +90,7 @@ HeapError DeviceHeap::OutOfMemory(const Request& request) {
   const bool known = driver_->MemGetInfo(&free_bytes, &total_bytes).ok();
   MutexLock lock(heap_mu_);
   ++stats_.out_of_memory;
+  ReclaimRooms();
   std::string text = absl::StrCat(
       "device ", driver_->ordinal(), " is out of memory: ", request.bytes,
       " bytes asked; Weir holds ", stats_.reserved_bytes, " (", stats_.active_bytes, " in use, ",

@@ -25,6 +25,7 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
   std::vector<Handle*> idle;
   {
     MutexLock lock(heap_mu_);
+    FlushCaches();
     FlushKept();
     uint64_t reserved = stats_.reserved_bytes;
     for (Handle* h : handles_.all()) {
@@ -108,6 +109,7 @@ HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
   if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok())
     return DriverFailure(status);
   MutexLock lock(heap_mu_);
+  ReclaimRooms();
   const uint64_t below_limit =
       stats_.memory_limit > stats_.reserved_bytes ? stats_.memory_limit - stats_.reserved_bytes : 0;
   *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes;
@@ -121,6 +123,7 @@ void DeviceHeap::SetMemoryLimit(uint64_t bytes) {
 
 void DeviceHeap::GetStats(weir_stats_t* stats) {
   MutexLock lock(heap_mu_);
+  ReclaimRooms();
   *stats = stats_;
   stats->mechanisms_off = driver_->mechanisms_switched_off();
   stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
@@ -128,6 +131,7 @@ void DeviceHeap::GetStats(weir_stats_t* stats) {
 
 void DeviceHeap::ResetPeaks() {
   MutexLock lock(heap_mu_);
+  ReclaimRooms();
 #define WEIR_RESET_PEAK(name) stats_.peak_##name = stats_.name;
   WEIR_STAT_FIELDS(WEIR_RESET_PEAK)
 #undef WEIR_RESET_PEAK
@@ -136,6 +140,8 @@ void DeviceHeap::ResetPeaks() {
 std::string DeviceHeap::Verify() {
   MutexLock space(space_mu_);  // no miss is under way, so no block is busy
   MutexLock lock(heap_mu_);
+  const CacheVisit visit(caches_);
+  for (ThreadCache* cache : caches_) ReclaimRoom(cache);
   for (const auto& stream : streams_) {
     for (const std::string& broken :
          {stream->small.Verify(), stream->large.Verify(), stream->spans.Verify()}) {
@@ -149,10 +155,11 @@ std::string DeviceHeap::Verify() {
       arena->ForEachBlock([&](const Block& b) {
         if (b.is_free()) return;
         Arena::ForEachHandle(b.begin, b.end(), b.segment, [&](Handle* h) { ++live[h]; });
-        if (b.span == nullptr && b.state != BlockState::kKept) active += b.bytes;
-        if (b.span != nullptr)
-          active += SizeOfClass(b.span->size_class) *
-                    (ObjectsPerSpan(b.span->size_class) - b.span->free_count);
+        if (b.span != nullptr) {
+          active += b.span->CountActive() * SizeOfClass(b.span->size_class);
+        } else if (b.state == BlockState::kDeferred || b.requested.load() != Block::kNotHeld) {
+          active += b.bytes;
+        }
       });
     }
   }

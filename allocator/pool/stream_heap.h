@@ -6,18 +6,38 @@
 #ifndef WEIR_POOL_STREAM_HEAP_H_
 #define WEIR_POOL_STREAM_HEAP_H_
 
+#include <cstdint>
+#include <utility>
+
 #include "allocator/block/arena.h"
 #include "allocator/block/span.h"
 #include "allocator/stream/timeline.h"
 
 namespace weir {
 
+// What a program means by a stream handle.
+struct StreamKey {
+  Stream stream;
+  uint64_t thread;  // whose per-thread default stream it is; 0 for other streams
+
+  friend bool operator==(const StreamKey&, const StreamKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const StreamKey& key) {
+    return H::combine(std::move(h), key.stream, key.thread);
+  }
+};
+
 struct StreamHeap {
-  StreamHeap(StreamTimeline::Kind kind, Stream stream, uint64_t granule, BlockPool* blocks)
-      : timeline(kind, stream), small(granule, this, blocks), large(granule, this, blocks) {}
+  StreamHeap(StreamTimeline::Kind kind, StreamKey stream_key, uint64_t granule, BlockPool* blocks)
+      : key(stream_key),
+        timeline(kind, stream_key.stream),
+        small(granule, this, blocks),
+        large(granule, this, blocks) {}
 
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 
+  // Heap lock. Of kNoStream once the stream is destroyed: its handle may then mean another one.
+  StreamKey key;
   StreamTimeline timeline;
   Arena small;  // spans, and blocks of up to 256 KiB
   Arena large;

@@ -1,0 +1,220 @@
+// DeviceHeap: how thread caches are filled, emptied and counted. All under the heap lock, without a
+// driver call.
+#include <algorithm>
+
+#include "allocator/base/check.h"
+#include "allocator/pool/device_heap.h"
+#include "allocator/pool/stats.h"
+
+namespace weir {
+namespace {
+
+// What a cache may hand out without asking again, where it raises no peak.
+constexpr ThreadCache::Amounts kSpareRoom{128 * kKiB, 128 * kKiB, 64};
+
+ThreadCache::Amounts Sum(const ThreadCache::Amounts& a, const ThreadCache::Amounts& b) {
+  return {a.requested + b.requested, a.allocated + b.allocated, a.blocks + b.blocks};
+}
+
+// Whether the counters plus `more` stay within all peaks.
+bool IsWithinPeaks(const weir_stats_t& s, const ThreadCache::Amounts& more) {
+  const auto within = [](uint64_t now, int64_t add, uint64_t peak) {
+    return static_cast<int64_t>(now) + add <= static_cast<int64_t>(peak);
+  };
+  return within(s.requested_bytes, more.requested, s.peak_requested_bytes) &&
+         within(s.allocated_bytes, more.allocated, s.peak_allocated_bytes) &&
+         within(s.active_bytes, more.allocated, s.peak_active_bytes) &&
+         within(s.allocations, more.blocks, s.peak_allocations) &&
+         within(s.active_blocks, more.blocks, s.peak_active_blocks);
+}
+
+// Adds to the current values; unsigned wrap-around makes negative amounts subtract.
+void AddCurrent(weir_stats_t* s, const ThreadCache::Amounts& more) {
+  s->requested_bytes += static_cast<uint64_t>(more.requested);
+  s->allocated_bytes += static_cast<uint64_t>(more.allocated);
+  s->active_bytes += static_cast<uint64_t>(more.allocated);
+  s->allocations += static_cast<uint64_t>(more.blocks);
+  s->active_blocks += static_cast<uint64_t>(more.blocks);
+}
+
+void AddTotals(weir_stats_t* s, const ThreadCache::Amounts& more) {
+  s->total_requested_bytes += static_cast<uint64_t>(more.requested);
+  s->total_allocated_bytes += static_cast<uint64_t>(more.allocated);
+  s->total_active_bytes += static_cast<uint64_t>(more.allocated);
+  s->total_allocations += static_cast<uint64_t>(more.blocks);
+  s->total_active_blocks += static_cast<uint64_t>(more.blocks);
+}
+
+void RaisePeaks(weir_stats_t* s) {
+  s->peak_requested_bytes = std::max(s->peak_requested_bytes, s->requested_bytes);
+  s->peak_allocated_bytes = std::max(s->peak_allocated_bytes, s->allocated_bytes);
+  s->peak_active_bytes = std::max(s->peak_active_bytes, s->active_bytes);
+  s->peak_allocations = std::max(s->peak_allocations, s->allocations);
+  s->peak_active_blocks = std::max(s->peak_active_blocks, s->active_blocks);
+}
+
+}  // namespace
+
+DeviceHeap::CacheVisit::CacheVisit(const std::vector<ThreadCache*>& caches)
+    : caches_(caches), self_(ThreadNumber()) {
+  bool others = false;
+  for (ThreadCache* cache : caches_) {
+    if (cache->thread() == self_) continue;
+    cache->lock().Stop();
+    others = true;
+  }
+  if (!others) return;
+  OwnerLock::Fence();
+  for (ThreadCache* cache : caches_) {
+    if (cache->thread() != self_) cache->lock().AwaitOwner();
+  }
+}
+
+DeviceHeap::CacheVisit::~CacheVisit() {
+  for (ThreadCache* cache : caches_) {
+    if (cache->thread() != self_) cache->lock().Resume();
+  }
+}
+
+// ---- Caches -------------------------------------------------------------------------------------
+
+ThreadCache* DeviceHeap::CacheOf(StreamHeap* owner) {
+  if (options_.thread_cache_bytes == 0 || owner == any_ || owner->key.stream == kNoStream) {
+    return nullptr;
+  }
+  ThreadCache* cache = ThreadCaches::FindOrMake(this, owner->key.stream);
+  if (cache == nullptr || cache->owner() == owner) return cache;
+  if (cache->heap() != this) {
+    try {
+      caches_.push_back(cache);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+  cache->Bind(this, owner, owner->key.stream, driver_->ordinal(), options_.thread_cache_bytes);
+  return cache;
+}
+
+uint64_t DeviceHeap::AllocateThrough(ThreadCache* cache, const Request& request) {
+  if (cache->Has(request.bytes)) {
+    GrantRoom(cache, request.bytes,
+              request.size_class >= 0 ? SizeOfClass(request.size_class) : request.block);
+    return cache->Pop(request.bytes);
+  }
+  StreamHeap* owner = cache->owner();
+  const uint64_t address = TryAllocate(owner, request);
+  if (address == 0 || request.size_class < 0) return address;
+  // A batch more, for the next ones; half of the space stays for frees.
+  for (size_t i = cache->SpaceFor(request.size_class) / 2; i > 0; --i) {
+    const SmallObject object = owner->spans.TryTake(request.size_class);
+    if (object.address == 0) break;
+    cache->AddFree(request.size_class, object);
+  }
+  return address;
+}
+
+bool DeviceHeap::FreeThrough(ThreadCache* cache, const Found& found, uint64_t address) {
+  Block* block = found.block;
+  if (cache->Push(block, address)) return true;
+  if (block->span == nullptr && block->bytes > ThreadCache::kMaxBytes) return false;
+  const auto put_back = [this](Block* b, uint64_t at) {
+    heap_mu_.AssertHeld();
+    Uncache(b, at);
+  };
+  if (cache->cached_bytes() + SizeOfClass(kNumSizeClasses - 1) > options_.thread_cache_bytes ||
+      block->span == nullptr) {
+    cache->TakeOut(/*all=*/false, put_back);
+  } else {
+    cache->TakeOutOf(block->span->size_class, /*all=*/false, put_back);
+  }
+  // What it may hand out beyond the spare room, others can use.
+  ReclaimRoom(cache);
+  return cache->Push(block, address);
+}
+
+void DeviceHeap::Uncache(Block* block, uint64_t address) {
+  Found found{block, 0, {}};
+  if (block->span != nullptr) {
+    WEIR_CHECK(SpanLists::ObjectAt(*block->span, address, &found.object));
+  }
+  PutBack(found, /*keep=*/false);
+}
+
+void DeviceHeap::FlushCaches() {
+  const CacheVisit visit(caches_);
+  for (ThreadCache* cache : caches_) {
+    cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
+      heap_mu_.AssertHeld();
+      Uncache(block, address);
+    });
+    ReclaimRoom(cache);
+  }
+}
+
+void DeviceHeap::UnbindCaches(const StreamHeap* owner) {
+  const CacheVisit visit(caches_);
+  for (ThreadCache* cache : caches_) {
+    if (owner != nullptr && cache->owner() != owner) continue;
+    if (cache->owner() == nullptr) continue;
+    cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
+      heap_mu_.AssertHeld();
+      Uncache(block, address);
+    });
+    ReclaimRoom(cache);
+    cache->Unbind();
+  }
+  if (owner == nullptr) {
+    for (ThreadCache* cache : caches_) cache->set_heap(nullptr);
+  }
+}
+
+void DeviceHeap::RetireCache(ThreadCache* cache) {
+  MutexLock lock(heap_mu_);
+  if (cache->owner() != nullptr) {
+    cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
+      heap_mu_.AssertHeld();
+      Uncache(block, address);
+    });
+    ReclaimRoom(cache);
+    cache->Unbind();
+  }
+  std::erase(caches_, cache);
+  cache->set_heap(nullptr);
+}
+
+// ---- Counting -----------------------------------------------------------------------------------
+
+void DeviceHeap::ReclaimRoom(ThreadCache* cache) {
+  const ThreadCache::Amounts& room = cache->room;
+  AddCurrent(&stats_, {-room.requested, -room.allocated, -room.blocks});
+  AddTotals(&stats_, cache->taken);
+  cache->room = cache->taken = {};
+}
+
+void DeviceHeap::ReclaimRooms() {
+  const CacheVisit visit(caches_);
+  for (ThreadCache* cache : caches_) ReclaimRoom(cache);
+}
+
+void DeviceHeap::GrantRoom(ThreadCache* cache, uint64_t requested, uint64_t allocated) {
+  ReclaimRoom(cache);
+  ThreadCache::Amounts grant{static_cast<int64_t>(requested), static_cast<int64_t>(allocated), 1};
+  if (!IsWithinPeaks(stats_, grant)) ReclaimRooms();
+  if (const ThreadCache::Amounts more = Sum(grant, kSpareRoom); IsWithinPeaks(stats_, more)) {
+    grant = more;
+  }
+  AddCurrent(&stats_, grant);
+  RaisePeaks(&stats_);
+  cache->room = grant;
+}
+
+void DeviceHeap::CountAllocation(uint64_t requested, uint64_t allocated) {
+  const ThreadCache::Amounts amounts{static_cast<int64_t>(requested),
+                                     static_cast<int64_t>(allocated), 1};
+  if (!IsWithinPeaks(stats_, amounts)) ReclaimRooms();
+  AddCurrent(&stats_, amounts);
+  AddTotals(&stats_, amounts);
+  RaisePeaks(&stats_);
+}
+
+}  // namespace weir

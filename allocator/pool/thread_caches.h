@@ -1,0 +1,33 @@
+// ThreadCaches: which caches the calling thread has; and the records of those that no thread has.
+#ifndef WEIR_POOL_THREAD_CACHES_H_
+#define WEIR_POOL_THREAD_CACHES_H_
+
+#include <cstdint>
+
+#include "allocator/pool/thread_cache.h"
+
+namespace weir {
+
+// A number for the calling thread, never 0 and never used again.
+uint64_t ThreadNumber();
+
+class ThreadCaches {
+ public:
+  // The cache that the thread used last; may be null, or of any heap and stream.
+  static ThreadCache* last() { return last_; }
+  // The thread's cache for a heap's stream, or null. It becomes the last.
+  static ThreadCache* Find(const DeviceHeap* heap, Stream stream);
+  // The same, made if there is none. Null if the host has no memory for it or the thread is ending.
+  static ThreadCache* FindOrMake(const DeviceHeap* heap, Stream stream);
+
+ private:
+  struct Own;  // the thread's caches by heap and stream
+  static Own& own();
+
+  // In a variable of its own, because reading it must not construct anything.
+  static constinit thread_local ThreadCache* last_ __attribute__((tls_model("initial-exec")));
+};
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_THREAD_CACHES_H_
