@@ -170,6 +170,23 @@ TEST_CASE("a context that the driver made current is the runtime's device", "[si
   CHECK(device == 1);
 }
 
+TEST_CASE("a device is made ready with its flags", "[simcuda][runtime]") {
+  const RuntimeMachine machine(TwoDevices());
+  REQUIRE(cudaInitDevice(1, cudaDeviceScheduleSpin, cudaInitDeviceFlagsAreValid) == cudaSuccess);
+  int device = -1;
+  REQUIRE(cudaGetDevice(&device) == cudaSuccess);
+  CHECK(device == 0);  // it is not chosen by that
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  unsigned int flags = 0;
+  REQUIRE(cudaGetDeviceFlags(&flags) == cudaSuccess);
+  CHECK(flags == cudaDeviceScheduleSpin);
+  REQUIRE(cudaSetDeviceFlags(cudaDeviceScheduleYield) == cudaSuccess);
+  REQUIRE(cudaGetDeviceFlags(&flags) == cudaSuccess);
+  CHECK(flags == cudaDeviceScheduleYield);
+  CHECK(cudaInitDevice(2, 0, 0) == cudaErrorInvalidDevice);
+  CHECK(cudaInitDevice(0, 0, 2) == cudaErrorInvalidValue);
+}
+
 TEST_CASE("driver functions are found by name and version", "[simcuda][runtime]") {
   const RuntimeMachine machine;
   void* function = nullptr;
@@ -278,6 +295,27 @@ TEST_CASE("occupancy follows the block's size", "[simcuda][runtime]") {
   CHECK(blocks(33, 0) == 32);
   CHECK(blocks(32, 100 << 10) == 2);
   CHECK(blocks(2048, 0) == 0);
+}
+
+TEST_CASE("a kernel keeps the attributes that may be set", "[simcuda][runtime]") {
+  const RuntimeMachine machine;
+  const DeviceCode code;
+  const void* const kernel = &DeviceCode::kernel;
+  cudaFuncAttributes attributes;
+  REQUIRE(cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess);
+  CHECK(attributes.maxThreadsPerBlock == 1024);
+  CHECK(attributes.maxDynamicSharedSizeBytes == 48 << 10);
+  const auto set = [=](cudaFuncAttribute attribute, int value) {
+    return cudaFuncSetAttribute(kernel, attribute, value);
+  };
+  CHECK(set(cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10) == cudaSuccess);
+  CHECK(set(cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20) == cudaErrorInvalidValue);
+  CHECK(set(cudaFuncAttributePreferredSharedMemoryCarveout, 101) == cudaErrorInvalidValue);
+  CHECK(set(cudaFuncAttributeRequiredClusterWidth, 1) == cudaErrorNotSupported);
+  REQUIRE(cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess);
+  CHECK(attributes.maxDynamicSharedSizeBytes == 100 << 10);
+  int unknown = 0;
+  CHECK(cudaFuncGetAttributes(&attributes, &unknown) == cudaErrorInvalidDeviceFunction);
 }
 
 TEST_CASE("a variable has memory on each device", "[simcuda][runtime]") {

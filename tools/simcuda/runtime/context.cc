@@ -92,7 +92,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) { return Finish(UseDevice(device)); }
 
 cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags) {
-  if ((flags & ~cudaInitDeviceFlagsAreValid) != 0) return Finish(cudaErrorInvalidValue);
+  if (flags > cudaInitDeviceFlagsAreValid) return Finish(cudaErrorInvalidValue);
   return WithDriver([=](const DriverTable& driver) {
     CUcontext context = nullptr;
     CUresult result = CUDA_SUCCESS;
@@ -108,7 +108,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned int flags) {
-  // Bits that say that host memory can be mapped and that blocking is wanted are the driver's own.
+  // They have the driver's values.
   return WithDriver([=](const DriverTable& driver) {
     return driver.cuDevicePrimaryCtxSetFlags(CurrentDevice(), flags);
   });

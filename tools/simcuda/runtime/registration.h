@@ -10,8 +10,8 @@
 namespace weir::sim::runtime {
 
 struct Kernel {
-  std::string name;  // mangled
-  int dynamic_shared_bytes = 0;
+  std::string name;                     // mangled
+  int dynamic_shared_bytes = 48 << 10;  // at most; what a launch may ask for unless more is set
   int shared_carveout = -1;
 };
 

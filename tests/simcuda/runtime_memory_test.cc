@@ -1,4 +1,6 @@
-// The runtime face: memory, copies, streams, events, captures and pools.
+// The runtime face: memory, copies and pools.
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,6 +82,39 @@ TEST_CASE("a pointer says what it is", "[simcuda][runtime]") {
   CHECK(attributes.hostPointer == &unknown);
 }
 
+TEST_CASE("registered host memory is the device's until it is given back", "[simcuda][runtime]") {
+  const RuntimeMachine machine;
+  std::vector<char> pages(3 << 12);
+  REQUIRE(cudaHostRegister(pages.data(), pages.size(), cudaHostRegisterDefault) == cudaSuccess);
+  CHECK(cudaHostRegister(pages.data(), 64, 0) == cudaErrorHostMemoryAlreadyRegistered);
+  void* seen = nullptr;
+  REQUIRE(cudaHostGetDevicePointer(&seen, pages.data(), 0) == cudaSuccess);
+  CHECK(seen == pages.data());
+  REQUIRE(cudaMemset(pages.data(), 3, 64) == cudaSuccess);
+  CHECK(pages[63] == 3);
+  CHECK(cudaHostUnregister(pages.data()) == cudaSuccess);
+  CHECK(cudaHostUnregister(pages.data()) == cudaErrorHostMemoryNotRegistered);
+
+  void* pinned = nullptr;
+  unsigned int flags = 0;
+  REQUIRE(cudaHostAlloc(&pinned, 64, cudaHostAllocPortable) == cudaSuccess);
+  REQUIRE(cudaHostGetFlags(&flags, pinned) == cudaSuccess);
+  CHECK((flags & cudaHostAllocPortable) != 0);
+  CHECK(cudaFreeHost(pinned) == cudaSuccess);
+  CHECK(cudaFreeHost(pinned) == cudaErrorInvalidValue);
+}
+
+TEST_CASE("rows of a pitched allocation are aligned", "[simcuda][runtime]") {
+  const RuntimeMachine machine;
+  void* memory = nullptr;
+  size_t pitch = 0;
+  REQUIRE(cudaMallocPitch(&memory, &pitch, 100, 10) == cudaSuccess);
+  CHECK(pitch >= 100);
+  CHECK(pitch % 256 == 0);
+  REQUIRE(cudaMemset(memory, 1, pitch * 10) == cudaSuccess);
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+}
+
 TEST_CASE("copies move bytes in their direction only", "[simcuda][runtime]") {
   const RuntimeMachine machine;
   char* const a = NewRuntimeMemory();
@@ -127,150 +162,6 @@ TEST_CASE("copies between devices name their devices", "[simcuda][runtime]") {
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   CHECK(FirstByte(a) == 9);
   CHECK(cudaMemcpyPeerAsync(a, 0, b, 2, 64, nullptr) == cudaErrorInvalidDevice);
-}
-
-TEST_CASE("work of a stream runs in its order", "[simcuda][runtime]") {
-  const RuntimeMachine machine;
-  const cudaStream_t stream = NewRuntimeStream();
-  char* const memory = NewRuntimeMemory();
-  std::vector<int> log;
-  REQUIRE(cudaMemsetAsync(memory, 1, 64, stream) == cudaSuccess);
-  REQUIRE(cudaLaunchHostFunc(
-              stream, [](void* to) { static_cast<std::vector<int>*>(to)->push_back(1); }, &log) ==
-          cudaSuccess);
-  REQUIRE(cudaStreamAddCallback(
-              stream,
-              [](cudaStream_t, cudaError_t status, void* to) {
-                static_cast<std::vector<int>*>(to)->push_back(status == cudaSuccess ? 2 : -1);
-              },
-              &log, 0) == cudaSuccess);
-  REQUIRE(cudaMemsetAsync(memory, 2, 64, stream) == cudaSuccess);
-  CHECK(log.empty());
-  REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
-  CHECK(log == std::vector<int>{1, 2});
-  CHECK(FirstByte(memory) == 2);
-}
-
-TEST_CASE("a host function may not call the runtime", "[simcuda][runtime]") {
-  const RuntimeMachine machine;
-  const cudaStream_t stream = NewRuntimeStream();
-  cudaError_t inside = cudaSuccess;
-  REQUIRE(cudaLaunchHostFunc(
-              stream,
-              [](void* to) {
-                void* memory = nullptr;
-                *static_cast<cudaError_t*>(to) = cudaMalloc(&memory, 512);
-              },
-              &inside) == cudaSuccess);
-  REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
-  CHECK(inside == cudaErrorNotPermitted);
-}
-
-TEST_CASE("streams have the properties they were made with", "[simcuda][runtime]") {
-  const RuntimeMachine machine;
-  int least = 1;
-  int greatest = 1;
-  REQUIRE(cudaDeviceGetStreamPriorityRange(&least, &greatest) == cudaSuccess);
-  CHECK(least == 0);
-  CHECK(greatest < 0);
-  cudaStream_t stream = nullptr;
-  REQUIRE(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest) == cudaSuccess);
-  int priority = 1;
-  unsigned int flags = 0;
-  REQUIRE(cudaStreamGetPriority(stream, &priority) == cudaSuccess);
-  REQUIRE(cudaStreamGetFlags(stream, &flags) == cudaSuccess);
-  CHECK(priority == greatest);
-  CHECK(flags == cudaStreamNonBlocking);
-  REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
-  CHECK(cudaStreamQuery(stream) == cudaErrorInvalidResourceHandle);
-}
-
-TEST_CASE("an event orders streams, and the checker sees where none does", "[simcuda][runtime]") {
-  const RuntimeMachine machine;
-  const cudaStream_t a = NewRuntimeStream();
-  const cudaStream_t b = NewRuntimeStream();
-  char* const memory = NewRuntimeMemory();
-  const cudaEvent_t event = NewRuntimeEvent();
-  REQUIRE(cudaMemsetAsync(memory, 1, 64, a) == cudaSuccess);
-  REQUIRE(cudaEventRecord(event, a) == cudaSuccess);
-  REQUIRE(cudaStreamWaitEvent(b, event, 0) == cudaSuccess);
-  REQUIRE(cudaMemsetAsync(memory, 2, 64, b) == cudaSuccess);
-  RunUntilIdle();
-  CHECK(CheckerReports().empty());
-  REQUIRE(cudaMemsetAsync(memory, 3, 64, a) == cudaSuccess);
-  RunUntilIdle();
-  CHECK(CheckerReports().size() == 1);
-}
-
-TEST_CASE("an event is complete when its stream got there", "[simcuda][runtime]") {
-  const RuntimeMachine machine;
-  const cudaStream_t stream = NewRuntimeStream();
-  const cudaEvent_t start = NewRuntimeEvent(cudaEventDefault);
-  const cudaEvent_t end = NewRuntimeEvent(cudaEventDefault);
-  CHECK(cudaEventQuery(start) == cudaSuccess);  // never recorded
-  HoldStream(0, stream);
-  REQUIRE(cudaEventRecord(start, stream) == cudaSuccess);
-  REQUIRE(cudaMemsetAsync(NewRuntimeMemory(), 1, 64, stream) == cudaSuccess);
-  REQUIRE(cudaEventRecordWithFlags(end, stream, cudaEventRecordDefault) == cudaSuccess);
-  CHECK(cudaEventQuery(end) == cudaErrorNotReady);
-  ReleaseStream(0, stream);
-  REQUIRE(cudaEventSynchronize(end) == cudaSuccess);
-  float milliseconds = 0;
-  REQUIRE(cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess);
-  CHECK(milliseconds > 0);
-  REQUIRE(cudaEventDestroy(end) == cudaSuccess);
-  CHECK(cudaEventDestroy(end) == cudaErrorInvalidResourceHandle);
-}
-
-TEST_CASE("a capture records work and forbids what the driver forbids", "[simcuda][runtime]") {
-  const RuntimeMachine machine;
-  const cudaStream_t stream = NewRuntimeStream();
-  char* const memory = NewRuntimeMemory();
-  REQUIRE(cudaMemset(memory, 0, 64) == cudaSuccess);
-  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  REQUIRE(cudaStreamIsCapturing(stream, &status) == cudaSuccess);
-  CHECK(status == cudaStreamCaptureStatusActive);
-  REQUIRE(cudaMemsetAsync(memory, 5, 64, stream) == cudaSuccess);
-
-  unsigned long long id = 0;
-  cudaGraph_t graph = nullptr;
-  const cudaGraphNode_t* dependencies = nullptr;
-  const cudaGraphEdgeData* edges = nullptr;
-  size_t count = 0;
-  REQUIRE(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &dependencies, &edges, &count) ==
-          cudaSuccess);
-  CHECK(id != 0);
-  CHECK(count == 1);
-  CHECK(edges == nullptr);
-  size_t before = 1;
-  REQUIRE(cudaGraphNodeGetDependencies(dependencies[0], nullptr, nullptr, &before) == cudaSuccess);
-  CHECK(before == 0);
-
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  REQUIRE(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
-  CHECK(mode == cudaStreamCaptureModeGlobal);
-  NewRuntimeMemory();  // allowed meanwhile
-  REQUIRE(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
-  CHECK(mode == cudaStreamCaptureModeRelaxed);
-
-  cudaGraph_t ended = nullptr;
-  REQUIRE(cudaStreamEndCapture(stream, &ended) == cudaSuccess);
-  CHECK(ended == graph);
-  CHECK(FirstByte(memory) == 0);
-  cudaGraphExec_t exec = nullptr;
-  REQUIRE(cudaGraphInstantiateWithFlags(&exec, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch) ==
-          cudaSuccess);
-  REQUIRE(cudaGraphLaunch(exec, stream) == cudaSuccess);
-  REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
-  CHECK(FirstByte(memory) == 5);
-  CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-
-  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
-  void* more = nullptr;
-  CHECK(cudaMalloc(&more, 512) == cudaErrorStreamCaptureUnsupported);
-  CHECK(cudaStreamEndCapture(stream, &ended) == cudaErrorStreamCaptureInvalidated);
 }
 
 TEST_CASE("a pool gives memory in stream order and keeps what it may", "[simcuda][runtime]") {
