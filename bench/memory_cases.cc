@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kSampledSizes = 4096;  // drawn before, so that drawing is not measured
 constexpr size_t kChurnedBlocks = 64;   // live among free ones in random_large and free_blocks
-constexpr auto kWarmUpTime = std::chrono::milliseconds(200);
+constexpr auto kWarmUpTime = std::chrono::milliseconds(50);
 constexpr int kWarmUpPairs = 200000;  // at most
 
 // 512 B, 1 KiB, ... 4 MiB, each as likely.

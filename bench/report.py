@@ -175,6 +175,34 @@ def memory_section(table):
             "</table></div>")
 
 
+def calls_section(table):
+    """Calls of the simulated device per operation, where there were any."""
+    def calls(name):
+        return table.entries[name].get("driver_calls_per_op", 0)
+
+    allocators = [a for a in table.allocators()
+                  if any("driver_calls_per_op" in e for n, e in table.entries.items()
+                         if results.split_name(n)[1] == a)]
+    cases = dict.fromkeys((results.split_name(n)[0], results.split_name(n)[2])
+                          for n in table.entries if calls(n) >= 0.001)
+    if not cases:
+        return ""
+    rows = []
+    for group, parameter in cases:
+        cells = ""
+        for a in allocators:
+            entry = table.entry(group, a, parameter)
+            cells += ('<td class="quiet">–</td>' if entry is None else
+                      f'<td>{entry.get("driver_calls_per_op", 0):.3g}</td>')
+        rows.append(f"<tr><th>{text(group)} {text(shown_parameter(group, parameter))}</th>{cells}"
+                    "</tr>")
+    head = "".join(f"<th>{text(a)}</th>" for a in allocators)
+    return ('<h2 id="calls">Driver calls</h2><p>Calls of the simulated device per operation, of '
+            "cases in which any allocator made one in a thousand. RMM's and CUB's events are not "
+            'counted: they stop short of the device.</p><div class="wide"><table><thead><tr>'
+            f'<th>case</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
+
+
 def goals_section(result):
     rows = []
     for what, goal, measured, met in results.goals(result):
@@ -216,7 +244,7 @@ def html(result):
             f'{text(context.get("git_version", ""))}; {text(context.get("date", ""))}; '
             f'{text(context.get("mode", ""))} run.</p><p>{text(about)}</p>'
             f"{goals_section(result)}{versions_section(context, table.allocators())}{sections}"
-            f"{memory_section(table)}</body></html>\n")
+            f"{memory_section(table)}{calls_section(table)}</body></html>\n")
 
 
 def summary(result):

@@ -98,6 +98,11 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def figure(value):
+    """Three digits that count, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def goals(result):
     """Yields (what, goal, measured, met); met is None where something was not measured."""
     table = Table(result)
@@ -110,11 +115,12 @@ def goals(result):
 
     def at_most(what, values, limit, unit="ns"):
         worst = None if not values else max(values)
-        shown = "not measured" if worst is None else f"{worst:.3g} {unit}".strip()
-        return what, f"≤ {limit} {unit}".strip(), shown, None if worst is None else worst <= limit
+        shown = "not measured" if worst is None else f"{figure(worst)} {unit}".strip()
+        goal = f"≤ {limit} {unit}".strip() if limit else "0"
+        return what, goal, shown, None if worst is None else worst <= limit
 
     def at_least(what, value, limit, unit):
-        shown = "not measured" if value is None else f"{value:.3g} {unit}"
+        shown = "not measured" if value is None else f"{figure(value)} {unit}"
         return what, f"≥ {limit} {unit}", shown, None if value is None else value >= limit
 
     pairs = times("pair", small)

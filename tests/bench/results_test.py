@@ -183,6 +183,12 @@ class Report(unittest.TestCase):
         self.assertIn("2.50 ×", parsed.text)
         self.assertIn("1.020", parsed.text)
 
+    def test_driver_calls_are_shown_where_there_were_any(self):
+        result = merged(run("weir", entry("pair/weir/512", 9.0, driver_calls_per_op=0.0)),
+                        run("cuda", entry("pair/cuda/512", 9.0, driver_calls_per_op=2.0)))
+        self.assertIn("Driver calls", Page(report.html(result)).text)
+        self.assertNotIn("Driver calls", Page(report.html(self.result)).text)
+
     def test_a_result_without_weir_has_a_page_too(self):
         page = report.html(merged(run("cub", entry("pair/cub/512", 25.0)), cpu="c"))
         self.assertEqual(Page(page).open, [])
