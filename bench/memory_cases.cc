@@ -9,8 +9,10 @@ namespace {
 
 constexpr size_t kSampledSizes = 4096;  // drawn before, so that drawing is not measured
 constexpr size_t kChurnedBlocks = 64;   // live among free ones in random_large and free_blocks
-constexpr auto kWarmUpTime = std::chrono::milliseconds(50);
-constexpr int kWarmUpPairs = 200000;  // at most
+// Times grow while churn breaks the free blocks up, so that all begin to be measured after as many
+// pairs; those that take microseconds for one after less, or it would take minutes.
+constexpr int kWarmUpPairs = 200000;
+constexpr auto kMostWarmUpTime = std::chrono::milliseconds(500);
 
 // 512 B, 1 KiB, ... 4 MiB, each as likely.
 size_t PowerOfTwo(Random& random) { return size_t{512} << random.Below(14); }
@@ -35,7 +37,7 @@ class Churn : public Fixture {
     sizes_.reserve(kSampledSizes);
     for (size_t i = 0; i < kSampledSizes; ++i) sizes_.push_back(draw(random_));
     failed_ = !FreeEverySecond(free);
-    const auto end = std::chrono::steady_clock::now() + kWarmUpTime;
+    const auto end = std::chrono::steady_clock::now() + kMostWarmUpTime;
     for (int i = 0; i < kWarmUpPairs && !failed_; ++i) {
       failed_ = !Step();
       if (i % 64 == 0 && std::chrono::steady_clock::now() > end) break;
