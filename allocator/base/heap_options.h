@@ -36,7 +36,7 @@ struct HeapOptions {
 
   // What a thread may keep of one stream's freed small blocks, so that it needs no lock for the
   // next ones. 0: no thread caches.
-  uint64_t thread_cache_bytes = 2 * kMiB;
+  uint64_t thread_cache_bytes = 4 * kMiB;
 
   // Address space reserved, in multiples of the device's memory.
   uint64_t address_space_factor = 8;

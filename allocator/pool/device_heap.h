@@ -128,9 +128,13 @@ class DeviceHeap {
   // Takes all rooms back: the counters are the truth then.
   void ReclaimRooms() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void ReclaimRoom(ThreadCache* cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Counts blocks that callers get from the heap itself.
+  // A cache of the calling thread whose room may serve for what the heap itself hands out.
+  ThreadCache* OwnCache() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Counts blocks that callers get from the heap itself or give back to it: against the thread's
+  // room where that suffices, so that a thread seldom has to take the others' rooms back.
   void CountAllocation(uint64_t requested, uint64_t allocated)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void CountFree(uint64_t requested, uint64_t allocated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Puts what a cache held back where it came from.
   void Uncache(Block* block, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushCaches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
@@ -159,9 +163,9 @@ class DeviceHeap {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.
   void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // The free takes effect: the memory may be reused in its owner's order.
-  void Release(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // The same for what is not counted as active.
+  // A deferred free takes effect: the memory may be reused in its owner's order.
+  void Release(const Found& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // The same for what is not counted as active any more. Keep: as the arena's last freed block.
   void PutBack(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_miss.cc ----

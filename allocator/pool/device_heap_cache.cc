@@ -10,11 +10,7 @@ namespace weir {
 namespace {
 
 // What a cache may hand out without asking again, where it raises no peak.
-constexpr ThreadCache::Amounts kSpareRoom{128 * kKiB, 128 * kKiB, 64};
-
-ThreadCache::Amounts Sum(const ThreadCache::Amounts& a, const ThreadCache::Amounts& b) {
-  return {a.requested + b.requested, a.allocated + b.allocated, a.blocks + b.blocks};
-}
+constexpr ThreadCache::Amounts kSpareRoom{kMiB, kMiB, 256};
 
 // Whether the counters plus `more` stay within all peaks.
 bool IsWithinPeaks(const weir_stats_t& s, const ThreadCache::Amounts& more) {
@@ -116,7 +112,6 @@ uint64_t DeviceHeap::AllocateThrough(ThreadCache* cache, const Request& request)
 bool DeviceHeap::FreeThrough(ThreadCache* cache, const Found& found, uint64_t address) {
   Block* block = found.block;
   if (cache->Push(block, address)) return true;
-  if (block->span == nullptr && block->bytes > ThreadCache::kMaxBytes) return false;
   const auto put_back = [this](Block* b, uint64_t at) {
     heap_mu_.AssertHeld();
     Uncache(b, at);
@@ -198,23 +193,64 @@ void DeviceHeap::ReclaimRooms() {
 
 void DeviceHeap::GrantRoom(ThreadCache* cache, uint64_t requested, uint64_t allocated) {
   ReclaimRoom(cache);
-  ThreadCache::Amounts grant{static_cast<int64_t>(requested), static_cast<int64_t>(allocated), 1};
-  if (!IsWithinPeaks(stats_, grant)) ReclaimRooms();
-  if (const ThreadCache::Amounts more = Sum(grant, kSpareRoom); IsWithinPeaks(stats_, more)) {
-    grant = more;
-  }
-  AddCurrent(&stats_, grant);
+  const ThreadCache::Amounts need{static_cast<int64_t>(requested), static_cast<int64_t>(allocated),
+                                  1};
+  if (!IsWithinPeaks(stats_, need)) ReclaimRooms();
+  const auto grant = [](int64_t least, int64_t spare, uint64_t now, uint64_t peak) {
+    const auto below_peak = static_cast<int64_t>(peak) - static_cast<int64_t>(now);
+    return std::clamp(below_peak, least, least + spare);
+  };
+  const auto& s = stats_;
+  cache->room = {
+      grant(need.requested, kSpareRoom.requested, s.requested_bytes, s.peak_requested_bytes),
+      std::min(
+          grant(need.allocated, kSpareRoom.allocated, s.allocated_bytes, s.peak_allocated_bytes),
+          grant(need.allocated, kSpareRoom.allocated, s.active_bytes, s.peak_active_bytes)),
+      std::min(grant(need.blocks, kSpareRoom.blocks, s.allocations, s.peak_allocations),
+               grant(need.blocks, kSpareRoom.blocks, s.active_blocks, s.peak_active_blocks))};
+  AddCurrent(&stats_, cache->room);
   RaisePeaks(&stats_);
-  cache->room = grant;
+}
+
+ThreadCache* DeviceHeap::OwnCache() {
+  ThreadCache* cache = ThreadCaches::last();
+  return cache != nullptr && cache->heap() == this && cache->owner() != nullptr ? cache : nullptr;
 }
 
 void DeviceHeap::CountAllocation(uint64_t requested, uint64_t allocated) {
   const ThreadCache::Amounts amounts{static_cast<int64_t>(requested),
                                      static_cast<int64_t>(allocated), 1};
-  if (!IsWithinPeaks(stats_, amounts)) ReclaimRooms();
-  AddCurrent(&stats_, amounts);
+  ThreadCache::Amounts rest = amounts;
+  if (ThreadCache* own = OwnCache()) {
+    const auto take = [](int64_t* room, int64_t* amount) {
+      if (*room < *amount) return;
+      *room -= *amount;
+      *amount = 0;
+    };
+    take(&own->room.requested, &rest.requested);
+    take(&own->room.allocated, &rest.allocated);
+    take(&own->room.blocks, &rest.blocks);
+  }
   AddTotals(&stats_, amounts);
+  if (rest.requested == 0 && rest.allocated == 0 && rest.blocks == 0) return;
+  if (!IsWithinPeaks(stats_, rest)) ReclaimRooms();
+  AddCurrent(&stats_, rest);
   RaisePeaks(&stats_);
+}
+
+void DeviceHeap::CountFree(uint64_t requested, uint64_t allocated) {
+  ThreadCache::Amounts rest{static_cast<int64_t>(requested), static_cast<int64_t>(allocated), 1};
+  if (ThreadCache* own = OwnCache()) {
+    const auto give = [](int64_t* room, int64_t* amount, int64_t spare) {
+      if (*room + *amount > spare) return;
+      *room += *amount;
+      *amount = 0;
+    };
+    give(&own->room.requested, &rest.requested, kSpareRoom.requested);
+    give(&own->room.allocated, &rest.allocated, kSpareRoom.allocated);
+    give(&own->room.blocks, &rest.blocks, kSpareRoom.blocks);
+  }
+  AddCurrent(&stats_, {-rest.requested, -rest.allocated, -rest.blocks});
 }
 
 }  // namespace weir

@@ -178,7 +178,7 @@ void DeviceHeap::ReleaseComplete() {
     if (block->span != nullptr) {
       WEIR_CHECK(SpanLists::ObjectAt(*block->span, free->address, &object));
     }
-    Release({block, object, {}}, /*keep=*/false);
+    Release({block, object, {}});
   }
 }
 

@@ -27,15 +27,20 @@ struct StreamKey {
   }
 };
 
+class DeviceHeap;
+
 struct StreamHeap {
-  StreamHeap(StreamTimeline::Kind kind, StreamKey stream_key, uint64_t granule, BlockPool* blocks)
-      : key(stream_key),
+  StreamHeap(DeviceHeap* device_heap, StreamTimeline::Kind kind, StreamKey stream_key,
+             uint64_t granule, BlockPool* blocks)
+      : heap(device_heap),
+        key(stream_key),
         timeline(kind, stream_key.stream),
         small(granule, this, blocks),
         large(granule, this, blocks) {}
 
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 
+  DeviceHeap* const heap;
   // Heap lock. Of kNoStream once the stream is destroyed: its handle may then mean another one.
   StreamKey key;
   StreamTimeline timeline;

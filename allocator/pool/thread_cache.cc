@@ -26,9 +26,10 @@ void ThreadCache::AddFree(int size_class, const SmallObject& object) {
 void ThreadCache::Bind(DeviceHeap* heap, StreamHeap* owner, Stream stream, int device,
                        uint64_t limit) {
   WEIR_DCHECK(bytes_ == 0);
-  heap_ = heap;
+  heap_.store(heap);
   owner_ = owner;
-  allocates_on_ = frees_on_ = stream;
+  allocates_on_ = stream;
+  frees_on_.store(stream);
   device_ = device;
   limit_ = limit;
 }
@@ -36,7 +37,8 @@ void ThreadCache::Bind(DeviceHeap* heap, StreamHeap* owner, Stream stream, int d
 void ThreadCache::Unbind() {
   WEIR_DCHECK(bytes_ == 0 && room.requested == 0 && room.allocated == 0 && room.blocks == 0);
   owner_ = nullptr;
-  allocates_on_ = frees_on_ = kNoStream;
+  allocates_on_ = kNoStream;
+  frees_on_.store(kNoStream);
 }
 
 }  // namespace weir

@@ -36,7 +36,7 @@ class DeviceHeap;
 // A stream that no program has.
 inline const Stream kNoStream = reinterpret_cast<Stream>(~uintptr_t{0} - 1);
 
-// How many objects of each class a cache holds: 64 KiB of them, at least 4, at most 64.
+// How many objects of each class a cache holds: 256 KiB of them, at most 64.
 struct CacheClass {
   uint32_t size, capacity, first;  // entries [first, first + capacity)
 };
@@ -45,7 +45,7 @@ inline constexpr auto kCacheClasses = [] {
   uint32_t first = 0;
   for (int c = 0; c < kNumSizeClasses; ++c) {
     const auto size = static_cast<uint32_t>(SizeOfClass(c));
-    const uint32_t capacity = std::clamp<uint32_t>(64 * 1024 / size, 4, 64);
+    const uint32_t capacity = std::clamp<uint32_t>(256 * 1024 / size, 8, 64);
     classes[static_cast<size_t>(c)] = {size, capacity, first};
     first += capacity;
   }
@@ -75,13 +75,13 @@ class ThreadCache {
     lock_.Exit();
     return address;
   }
-  // False, and nothing changed, unless the address is held by a caller, has no uses on other
-  // streams, belongs to the cache's stream, and there is space for it.
-  bool TryFree(uint64_t address, Stream stream) {
-    Block* block = PointerIndex::Get().Find(address);
-    if (block == nullptr || !lock_.TryEnter()) [[unlikely]]
+  // `block`: what the pointer index says of the address. False, and nothing changed, unless the
+  // address is held by a caller, has no uses on other streams, belongs to the cache's stream, and
+  // there is space for it.
+  bool TryFree(Block* block, uint64_t address, Stream stream) {
+    if (!lock_.TryEnter()) [[unlikely]]
       return false;
-    const bool done = stream == frees_on_ && block->owner == owner_ && Push(block, address);
+    const bool done = stream == frees_on_.load() && block->owner == owner_ && Push(block, address);
     lock_.Exit();
     return done;
   }
@@ -110,10 +110,14 @@ class ThreadCache {
   // Must be empty, without room. Keeps the heap.
   void Unbind();
   // Whether hits may be served; frees are taken in any case.
-  void EnableAllocation(bool enable) { allocates_on_ = enable ? frees_on_ : kNoStream; }
+  void EnableAllocation(bool enable) { allocates_on_ = enable ? frees_on_.load() : kNoStream; }
 
-  DeviceHeap* heap() const { return heap_; }
-  void set_heap(DeviceHeap* heap) { heap_ = heap; }
+  // What it is bound to; from any thread.
+  bool Serves(const DeviceHeap* heap, Stream stream) const {
+    return frees_on_.load() == stream && heap_.load() == heap;
+  }
+  DeviceHeap* heap() const { return heap_.load(); }
+  void set_heap(DeviceHeap* heap) { heap_.store(heap); }
   StreamHeap* owner() const { return owner_; }
   OwnerLock& lock() { return lock_; }
   // A number of the thread that has it; see ThreadNumber.
@@ -153,11 +157,11 @@ class ThreadCache {
   OwnerLock lock_;
   int device_ = -1;
   Stream allocates_on_ = kNoStream;
-  Stream frees_on_ = kNoStream;
+  Relaxed<Stream> frees_on_ = kNoStream;
   StreamHeap* owner_ = nullptr;
   uint64_t bytes_ = 0;  // in the cache
   uint64_t limit_ = 0;  // of bytes_
-  DeviceHeap* heap_ = nullptr;
+  Relaxed<DeviceHeap*> heap_ = nullptr;
   uint64_t thread_ = 0;
   std::array<uint32_t, kNumSizeClasses> counts_{};  // of entries, the newest last
   std::array<SmallObject, kNumEntries> entries_;

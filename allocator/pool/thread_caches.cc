@@ -53,6 +53,7 @@ uint64_t ThreadNumber() {
 }
 
 ThreadCache* ThreadCaches::Find(const DeviceHeap* heap, Stream stream) {
+  if (last_ != nullptr && last_->Serves(heap, stream)) return last_;
   if (thread_is_ending) return nullptr;
   const auto& caches = own().caches;
   const auto found = caches.find({heap, stream});
