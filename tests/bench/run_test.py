@@ -10,11 +10,12 @@ import unittest
 
 RUN = pathlib.Path(__file__).resolve().parents[2] / "bench/run"
 
-# A program that lists three cases, notes each measurement, and takes 10 ns, 20 ns, ... for a pair.
+# A program that lists four cases, notes each measurement, and takes 10 ns, 20 ns, ... for a pair.
 PROGRAM = '''#!{python}
 import json, pathlib, re, sys
 name = "{name}"
-cases = [f"pair/{{name}}/512", f"threads/{{name}}/2/real_time", f"trace/{{name}}/iopddl_Y_1"]
+cases = [f"pair/{{name}}/512", f"threads/{{name}}/2/real_time", f"trace/{{name}}/iopddl_Y_1",
+         f"trace/{{name}}/rlhf.1"]
 if "--benchmark_list_tests" in sys.argv:
     print("\\n".join(cases))
     sys.exit(0)
@@ -61,6 +62,13 @@ class Run(unittest.TestCase):
         times = {e["name"]: e["ns"] for e in self.result()["benchmarks"]}
         self.assertEqual(times, {"pair/weir/512": 30, "pair/malloc/512": 40})
         self.assertIn("<h1>", (self.build / "bench/bench.html").read_text(encoding="utf-8"))
+
+    def test_a_trace_has_a_process_to_itself(self):
+        self.program("weir")
+        self.assertEqual(self.run_bench("--repetitions", "1").returncode, 0)
+        asked = [line.split()[1:] for line in self.log.read_text().splitlines()]
+        self.assertIn(["trace/weir/iopddl_Y_1"], asked)
+        self.assertIn(["trace/weir/rlhf.1"], asked)
 
     def test_quick_leaves_out_what_takes_long(self):
         self.program("weir")
