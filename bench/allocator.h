@@ -27,7 +27,6 @@ struct AllocatorInfo {
   bool device = true;          // allocates device memory; false: CPU memory, which has no streams
   bool record_use = false;     // RecordUse works
   bool free_on_other = false;  // FreeOnOther gives the block to the other stream in its order
-  bool threads = true;         // may be called from several threads
   uint64_t max_blocks = UINT64_MAX;  // cases that keep more blocks are skipped: they take minutes
   uint64_t max_bytes = UINT64_MAX;   // so are cases that keep more memory
 };

@@ -109,10 +109,6 @@ void RunThreads(benchmark::State& state, const std::string& name, int threads, W
 
 void Add(const std::string& group, int threads, Work work) {
   const std::string name = CaseName(group, std::to_string(threads));
-  if (!Info().threads && threads > 1) {
-    AddSkippedCase(name, "the allocator is for one thread");
-    return;
-  }
   AddThreadedCase(name, [=](benchmark::State& state) { RunThreads(state, name, threads, work); });
 }
 
