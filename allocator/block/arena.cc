@@ -235,9 +235,6 @@ void Arena::Free(Block* block, Epoch epoch, bool keep) {
     block->span = nullptr;
     kept_ = block;
     kept_epoch_ = epoch;
-    // Looked at when it is coalesced, most often by the next request.
-    __builtin_prefetch(block->prev);
-    __builtin_prefetch(block->next);
     return;
   }
   PointerIndex::Get().ClearBlock(block->begin);

@@ -13,21 +13,12 @@
 namespace weir {
 namespace {
 
-const Stream kLegacyStream = reinterpret_cast<Stream>(uintptr_t{1});
-const Stream kPerThreadStream = reinterpret_cast<Stream>(uintptr_t{2});
-
 // Room for the arenas of some hundred streams, also where the device is small.
 #if defined(__SANITIZE_THREAD__)
 constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
 #else
 constexpr uint64_t kLeastAddressChunks = 1024;
 #endif
-
-StreamKey KeyOf(Stream stream) {
-  if (stream == kLegacyStream) return {nullptr, 0};
-  if (stream == kPerThreadStream) return {stream, ThreadNumber()};
-  return {stream, 0};
-}
 
 }  // namespace
 
@@ -55,12 +46,7 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
     heap->reservation_begin_ = heap->addresses_.begin();
     heap->reservation_bytes_ = heap->addresses_.bytes();
   }
-  MutexLock lock(heap->heap_mu_);
-  heap->streams_.push_back(std::make_unique<StreamHeap>(heap.get(), StreamTimeline::Kind::kContext,
-                                                        StreamKey{kAnyStream, 0}, heap->granule_,
-                                                        &heap->blocks_));
-  heap->any_ = heap->streams_.back().get();
-  heap->by_key_[{kAnyStream, 0}] = heap->any_;
+  if (heap->StreamFor({kAnyStream}, error) == nullptr) return nullptr;
   return heap;
 }
 
@@ -79,64 +65,6 @@ DeviceHeap::~DeviceHeap() {
   for (const Handle* h : handles_.all()) {
     if (h->at != 0 && h->id != 0) index.SetHandle(nullptr, h->at, h->bytes);
   }
-}
-
-// ---- Streams ------------------------------------------------------------------------------------
-
-StreamHeap* DeviceHeap::FindStream(StreamKey key) {
-  if (last_stream_ != nullptr && last_stream_->key == key) return last_stream_;
-  const auto it = by_key_.find(key);
-  if (it == by_key_.end()) return nullptr;
-  last_stream_ = it->second;
-  return it->second;
-}
-
-StreamHeap* DeviceHeap::StreamFor(Stream stream, HeapError* error) {
-  const StreamKey key = KeyOf(stream);
-  {
-    MutexLock lock(heap_mu_);
-    if (StreamHeap* found = FindStream(key)) return found;
-  }
-  const bool is_default = key.stream == nullptr || key.stream == kPerThreadStream;
-  if (!is_default) {
-    int device = driver_->ordinal();
-    if (DriverStatus status = driver_->StreamDevice(stream, &device); !status.ok()) {
-      *error = HeapError(WEIR_ERROR_INVALID_ARGUMENT,
-                         absl::StrCat("not a stream of CUDA: ", status.ToString()));
-      return nullptr;
-    }
-    if (device != driver_->ordinal()) {
-      *error =
-          HeapError(WEIR_ERROR_INVALID_ARGUMENT,
-                    absl::StrCat("the stream belongs to device ", device, ", the memory to device ",
-                                 driver_->ordinal(), ": call weir_set_device or name the device"));
-      return nullptr;
-    }
-  }
-  // A marker on the per-thread default stream could be recorded only by its own thread, so that
-  // stream is proved complete through the context.
-  const auto kind = key.stream == kPerThreadStream ? StreamTimeline::Kind::kContext
-                                                   : StreamTimeline::Kind::kStream;
-  MutexLock lock(heap_mu_);
-  StreamHeap*& slot = by_key_[key];
-  if (slot == nullptr) {
-    streams_.push_back(std::make_unique<StreamHeap>(this, kind, key, granule_, &blocks_));
-    slot = streams_.back().get();
-  }
-  return slot;
-}
-
-HeapError DeviceHeap::StreamDestroyed(Stream stream) {
-  MutexLock space(space_mu_);  // no miss of another thread is about to use the handle
-  MutexLock lock(heap_mu_);
-  const auto it = by_key_.find(KeyOf(stream));
-  if (it == by_key_.end() || it->second == any_) return {};
-  StreamHeap* gone = it->second;
-  UnbindCaches(gone);
-  gone->timeline.BecomeContext();
-  gone->key = {kNoStream, 0};  // the driver may give the handle's value to a new stream
-  by_key_.erase(it);
-  return {};
 }
 
 // ---- Allocation ---------------------------------------------------------------------------------
@@ -159,7 +87,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     ++stats_.out_of_memory;
     return 0;
   }
-  const StreamKey key = KeyOf(stream);
+  StreamKey key = KeyOf(stream);
   const bool is_cached = bytes <= ThreadCache::kMaxBytes && alignment <= kBlockAlignment;
   if (is_cached) {
     ThreadCache* cache = ThreadCaches::Find(this, key.stream);
@@ -167,6 +95,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
         cache != nullptr ? cache->TryAllocate(bytes, key.stream, driver_->ordinal()) : 0;
     if (address != 0) return address;
   }
+  if (has_routes_.load(std::memory_order_relaxed)) key.pool = PoolOf(stream);
   const Request request = MakeRequest(bytes, alignment);
   {
     MutexLock lock(heap_mu_);
@@ -177,7 +106,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
       if (address != 0) return address;
     }
   }
-  return AllocateMiss(stream, request, error);
+  return AllocateMiss(key, request, error);
 }
 
 uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
@@ -264,7 +193,7 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
     const Found found = Find(address);
     if (found.block == nullptr) return found.error;
     StreamHeap* owner = found.block->owner;
-    user = owner->key == key ? owner : FindStream(key);
+    user = owner->IsStream(key) ? owner : FindStream(key);
     if (user == owner && is_cached) {
       ThreadCache* cache = CacheOf(owner);
       if (cache != nullptr && FreeThrough(cache, found, address)) return {};
@@ -273,7 +202,7 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
   }
   if (user == nullptr) {  // a stream seen first
     HeapError error;
-    return StreamFor(stream, &error) != nullptr ? FreeAsync(address, stream) : error;
+    return StreamFor(key, &error) != nullptr ? FreeAsync(address, stream) : error;
   }
   if (record_marker) TryCompleteDeferred();
   return {};
@@ -287,7 +216,7 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
   const uint64_t requested = RequestedBytes(found);
 
   absl::InlinedVector<StreamTimeline*, 4> waits;
-  if (user != block->owner || user == any_) waits.push_back(&user->timeline);
+  if (user != block->owner || user->is_any()) waits.push_back(&user->timeline);
   if (!uses_.empty()) {
     if (const auto uses = uses_.find(address); uses != uses_.end()) {
       for (StreamHeap* use : uses->second) {
@@ -346,7 +275,7 @@ void DeviceHeap::PutBack(const Found& found, bool keep) {
   Block* block = found.block;
   StreamHeap* owner = block->owner;
   // Memory for any stream becomes free only when all work is complete: nothing is left to wait for.
-  const Epoch epoch = owner == any_ ? 0 : owner->timeline.open();
+  const Epoch epoch = owner->is_any() ? 0 : owner->timeline.open();
   if (block->span != nullptr) {
     block = owner->spans.Free(block->span, found.object);
     if (block == nullptr) return;
@@ -356,12 +285,13 @@ void DeviceHeap::PutBack(const Found& found, bool keep) {
 
 HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {
   HeapError error;
-  StreamHeap* heap = StreamFor(stream, &error);
+  const StreamKey key = KeyOf(stream);
+  StreamHeap* heap = StreamFor(key, &error);
   if (heap == nullptr) return error;
   MutexLock lock(heap_mu_);
   const Found found = Find(address);
   if (found.block == nullptr) return found.error;
-  if (heap == found.block->owner) return {};
+  if (found.block->owner->IsStream(key)) return {};
   StreamList& uses = uses_[address];
   if (std::find(uses.begin(), uses.end(), heap) == uses.end()) uses.push_back(heap);
   MarkUses(found);

@@ -28,6 +28,7 @@
 #include "allocator/block/block_pool.h"
 #include "allocator/block/handle_table.h"
 #include "allocator/driver/device_driver.h"
+#include "allocator/pool/capture_pool.h"
 #include "allocator/pool/growth_policy.h"
 #include "allocator/pool/heap_error.h"
 #include "allocator/pool/stream_heap.h"
@@ -37,9 +38,6 @@
 #include "weir/weir.h"
 
 namespace weir {
-
-// For memory that may be used on any stream.
-inline const Stream kAnyStream = reinterpret_cast<Stream>(~uintptr_t{0});
 
 class DeviceHeap {
  public:
@@ -71,6 +69,14 @@ class DeviceHeap {
   void ResetPeaks();
   // Empty, or the first broken invariant.
   std::string Verify();
+
+  // Capture pools, as in weir.h; the filter of a route is null for the calling thread.
+  HeapError CreatePool(uint64_t id);
+  HeapError RetainPool(uint64_t id);
+  HeapError BeginRoute(uint64_t id, RouteFilter filter, void* user);
+  HeapError EndRoute(uint64_t id);
+  HeapError ReleasePool(uint64_t id);
+
   // Takes back what is in a cache of a thread that is ending.
   void RetireCache(ThreadCache* cache);
 
@@ -141,10 +147,21 @@ class DeviceHeap {
   // Empties the caches of a stream that is gone, or of all streams with nullptr, for ever.
   void UnbindCaches(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
-  // ---- device_heap.cc ----
+  // ---- device_heap_streams.cc ----
+  static StreamKey KeyOf(Stream stream);
   StreamHeap* FindStream(StreamKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Finds or makes the stream's heap; asks the driver for the device of a stream seen first.
-  StreamHeap* StreamFor(Stream stream, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  StreamHeap* StreamFor(StreamKey key, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // The pool to which the calling thread's requests for the stream are routed; 0: none. Asks
+  // filters, so without a lock.
+  uint64_t PoolOf(Stream stream) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  std::shared_ptr<CapturePool> FindPool(uint64_t id, HeapError* error)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void SetRoutes(Routes routes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Whether requests of a thread may be routed to a pool, so that its caches must not serve them.
+  bool MayBeRouted(uint64_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
+  // ---- device_heap.cc ----
   uint64_t TryAllocate(StreamHeap* owner, const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Turns a live block into what the request is for; counts it.
@@ -169,7 +186,7 @@ class DeviceHeap {
   void PutBack(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_miss.cc ----
-  uint64_t AllocateMiss(Stream stream, const Request& request, HeapError* error)
+  uint64_t AllocateMiss(StreamKey key, const Request& request, HeapError* error)
       ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
   // Records and polls markers that deferred frees wait for, and releases what is complete. With
   // `wait` it blocks until all of them are.
@@ -210,6 +227,8 @@ class DeviceHeap {
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                               DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   bool IsComplete(const Handle& handle) const;
+  // Whether its memory, when idle, may go anywhere: a capture pool keeps what it has.
+  bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_trim.cc ----
@@ -237,7 +256,9 @@ class DeviceHeap {
   absl::flat_hash_map<StreamKey, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
   StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;  // that FindStream found
   std::vector<ThreadCache*> caches_ ABSL_GUARDED_BY(heap_mu_);
-  StreamHeap* any_ = nullptr;  // of kAnyStream; its timeline is the context's
+  std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);
+  std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
+  std::atomic<bool> has_routes_{false};
   absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
   weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};
 };

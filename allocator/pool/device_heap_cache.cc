@@ -75,7 +75,8 @@ DeviceHeap::CacheVisit::~CacheVisit() {
 // ---- Caches -------------------------------------------------------------------------------------
 
 ThreadCache* DeviceHeap::CacheOf(StreamHeap* owner) {
-  if (options_.thread_cache_bytes == 0 || owner == any_ || owner->key.stream == kNoStream) {
+  if (options_.thread_cache_bytes == 0 || owner->is_any() || owner->key.stream == kNoStream ||
+      owner->key.pool != 0) {
     return nullptr;
   }
   ThreadCache* cache = ThreadCaches::FindOrMake(this, owner->key.stream);
@@ -88,6 +89,7 @@ ThreadCache* DeviceHeap::CacheOf(StreamHeap* owner) {
     }
   }
   cache->Bind(this, owner, owner->key.stream, driver_->ordinal(), options_.thread_cache_bytes);
+  cache->EnableAllocation(!MayBeRouted(cache->thread()));
   return cache;
 }
 

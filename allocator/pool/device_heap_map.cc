@@ -4,6 +4,7 @@
 // A change goes through three steps: PlanLocked chooses and marks (heap lock), Carry waits and
 // calls the driver (space lock only), Commit tells the blocks what came of it (heap lock).
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,10 @@ struct DeviceHeap::Change {
 
 bool DeviceHeap::IsComplete(const Handle& handle) const {
   return handle.arena == nullptr || handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
+}
+
+bool DeviceHeap::IsSupply(const Handle& handle) const {
+  return handle.arena == nullptr || handle.arena->owner()->key.pool == 0;
 }
 
 void DeviceHeap::FlushKept() {
@@ -132,14 +137,17 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     rules.keep_begin = window->busy_begin;
     rules.keep_end = window->busy_end;
     rules.is_complete = [this](const Handle& h) { return IsComplete(h); };
-    victims = ChooseVictims(handles_.all(), deficit, rules);
+    std::vector<Handle*> supply;
+    std::copy_if(handles_.all().begin(), handles_.all().end(), std::back_inserter(supply),
+                 [this](const Handle* h) ABSL_NO_THREAD_SAFETY_ANALYSIS { return IsSupply(*h); });
+    victims = ChooseVictims(supply, deficit, rules);
     uint64_t sum = 0;
     for (const Handle* h : victims) sum += h->bytes;
     // The host waits only where new memory cannot take the place of waiting.
     if (sum < deficit && !known.proved) return Planned::kNeedsProof;
     if (sum + room_below(hard) < window->missing) {
       rules.take_incomplete = known.may_wait;
-      victims = ChooseVictims(handles_.all(), deficit, rules);
+      victims = ChooseVictims(supply, deficit, rules);
       sum = 0;
       for (const Handle* h : victims) sum += h->bytes;
       if (sum + room_below(hard) < window->missing) return Planned::kNoMemory;

@@ -38,8 +38,8 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
 
 // ---- The rungs ----------------------------------------------------------------------------------
 
-uint64_t DeviceHeap::AllocateMiss(Stream stream, const Request& request, HeapError* error) {
-  StreamHeap* owner = StreamFor(stream, error);
+uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapError* error) {
+  StreamHeap* owner = StreamFor(key, error);
   if (owner == nullptr) return 0;
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
@@ -190,6 +190,7 @@ DriverStatus DeviceHeap::ProveIdle() {
       MutexLock lock(heap_mu_);
       for (const Handle* h : handles_.all()) {
         if (h->live != 0 || h->arena == nullptr || h->arena->owner() != stream) continue;
+        if (!IsSupply(*h)) continue;
         needed |= !timeline.IsComplete(h->idle_epoch);
         open |= h->idle_epoch == timeline.open();
       }

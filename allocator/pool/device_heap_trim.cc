@@ -29,7 +29,7 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
     FlushKept();
     uint64_t reserved = stats_.reserved_bytes;
     for (Handle* h : handles_.all()) {
-      if (h->live == 0 && !h->taken) idle.push_back(h);
+      if (h->live == 0 && !h->taken && IsSupply(*h)) idle.push_back(h);
     }
     std::sort(idle.begin(), idle.end(),
               [](const Handle* a, const Handle* b) { return a->at > b->at; });

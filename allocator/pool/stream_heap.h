@@ -15,15 +15,21 @@
 
 namespace weir {
 
-// What a program means by a stream handle.
+// For memory that may be used on any stream.
+inline const Stream kAnyStream = reinterpret_cast<Stream>(~uintptr_t{0});
+// A stream that no program has.
+inline const Stream kNoStream = reinterpret_cast<Stream>(~uintptr_t{0} - 1);
+
+// What a program means by a stream handle, and which pool serves it.
 struct StreamKey {
   Stream stream;
-  uint64_t thread;  // whose per-thread default stream it is; 0 for other streams
+  uint64_t thread = 0;  // whose per-thread default stream it is; 0 for other streams
+  uint64_t pool = 0;    // id of a capture pool; 0: ordinary memory
 
   friend bool operator==(const StreamKey&, const StreamKey&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const StreamKey& key) {
-    return H::combine(std::move(h), key.stream, key.thread);
+    return H::combine(std::move(h), key.stream, key.thread, key.pool);
   }
 };
 
@@ -41,6 +47,13 @@ struct StreamHeap {
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 
   DeviceHeap* const heap;
+  // Whether another stream key means the same stream, whatever the pools.
+  bool IsStream(const StreamKey& other) const {
+    return key.stream == other.stream && key.thread == other.thread;
+  }
+  // Whether it serves memory that any stream may use.
+  bool is_any() const { return timeline.stream() == kAnyStream; }
+
   // Heap lock. Of kNoStream once the stream is destroyed: its handle may then mean another one.
   StreamKey key;
   StreamTimeline timeline;

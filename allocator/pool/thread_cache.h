@@ -27,14 +27,9 @@
 #include "allocator/block/pointer_index.h"
 #include "allocator/block/size_classes.h"
 #include "allocator/block/span.h"
-#include "allocator/driver/device_driver.h"
+#include "allocator/pool/stream_heap.h"
 
 namespace weir {
-
-class DeviceHeap;
-
-// A stream that no program has.
-inline const Stream kNoStream = reinterpret_cast<Stream>(~uintptr_t{0} - 1);
 
 // How many objects of each class a cache holds: 256 KiB of them, at most 64.
 struct CacheClass {

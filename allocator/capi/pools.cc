@@ -1,0 +1,81 @@
+// The C functions about capture pools.
+#include <atomic>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/capi/last_error.h"
+#include "allocator/capi/thread_device.h"
+#include "weir/weir.h"
+
+namespace weir::capi {
+namespace {
+
+// A pool's number says its device: the upper half is the device's number plus one.
+constexpr int kDeviceShift = 32;
+
+HeapError NoPools() {
+  return {WEIR_ERROR_CONFIGURATION,
+          "there are no capture pools in mode:passthrough, where every free goes to the driver"};
+}
+
+// Calls fn(heap) with the heap that the pool is of.
+template <typename Fn>
+int WithPool(weir_pool_t pool, Fn fn) noexcept {
+  return Guarded([&]() -> HeapError {
+    const Registry* registry = Registry::Existing();
+    const auto device = static_cast<int>(pool >> kDeviceShift) - 1;
+    DeviceSlot* slot = registry == nullptr ? nullptr : registry->ExistingDevice(device);
+    if (slot == nullptr) {
+      return {WEIR_ERROR_INVALID_ARGUMENT,
+              absl::StrCat("0x", absl::Hex(pool), " is no capture pool")};
+    }
+    return slot->heap == nullptr ? NoPools() : fn(*slot->heap);
+  });
+}
+
+}  // namespace
+}  // namespace weir::capi
+
+using namespace weir::capi;  // NOLINT: the C functions are this file's only content
+using weir::DeviceHeap;
+using weir::DeviceSlot;
+using weir::HeapError;
+
+int weir_pool_create(int device, weir_pool_t* pool) {
+  return Guarded([&]() -> HeapError {
+    static std::atomic<uint32_t> last{0};
+    HeapError error;
+    if (pool == nullptr) return {WEIR_ERROR_INVALID_ARGUMENT, "pool is NULL"};
+    DeviceSlot* slot = SlotOf(device, &error);
+    if (slot == nullptr) return error;
+    if (slot->heap == nullptr) return NoPools();
+    const weir_pool_t made = (static_cast<uint64_t>(device) + 1) << kDeviceShift | ++last;
+    error = slot->heap->CreatePool(made);
+    if (error.ok()) *pool = made;
+    return error;
+  });
+}
+
+int weir_pool_retain(weir_pool_t pool) {
+  return WithPool(pool, [pool](DeviceHeap& heap) { return heap.RetainPool(pool); });
+}
+
+int weir_pool_begin(weir_pool_t pool) {
+  return WithPool(pool,
+                  [pool](DeviceHeap& heap) { return heap.BeginRoute(pool, nullptr, nullptr); });
+}
+
+int weir_pool_begin_filter(weir_pool_t pool, weir_pool_filter_t filter, void* user) {
+  return WithPool(pool, [=](DeviceHeap& heap) -> HeapError {
+    if (filter == nullptr) return {WEIR_ERROR_INVALID_ARGUMENT, "filter is NULL"};
+    return heap.BeginRoute(pool, filter, user);
+  });
+}
+
+int weir_pool_end(weir_pool_t pool) {
+  return WithPool(pool, [pool](DeviceHeap& heap) { return heap.EndRoute(pool); });
+}
+
+int weir_pool_release(weir_pool_t pool) {
+  return WithPool(pool, [pool](DeviceHeap& heap) { return heap.ReleasePool(pool); });
+}

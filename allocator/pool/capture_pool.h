@@ -1,0 +1,41 @@
+// CapturePool: memory that serves one set of CUDA graphs and nothing else.
+//
+// A graph runs on the addresses that it was captured with, at any later time. What is handed out
+// for a capture therefore comes from a pool: it has arenas of its own, whose memory is nobody
+// else's supply and is never unmapped while the pool is in use, and what is freed there serves the
+// same pool again. When the pool is released its memory becomes ordinary, once all work that the
+// context was given by then is complete: graphs may still be running.
+//
+// A *route* leads requests to a pool: those of one thread, or those that a filter picks.
+#ifndef WEIR_POOL_CAPTURE_POOL_H_
+#define WEIR_POOL_CAPTURE_POOL_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allocator/driver/device_driver.h"
+
+namespace weir {
+
+// Guarded by the heap lock.
+struct CapturePool {
+  uint64_t id = 0;
+  uint64_t users = 1;  // 0: released
+};
+
+using RouteFilter = int (*)(Stream stream, void* user);
+
+struct Route {
+  std::shared_ptr<CapturePool> pool;
+  uint64_t thread = 0;  // ThreadNumber(); or 0, then:
+  RouteFilter filter = nullptr;
+  void* user = nullptr;
+};
+
+// The newest last; it wins. Never changed, only replaced, so that filters run without a lock.
+using Routes = std::vector<Route>;
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_CAPTURE_POOL_H_
