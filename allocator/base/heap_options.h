@@ -9,6 +9,13 @@
 
 namespace weir {
 
+// When a stream takes free memory of another one that shares its granules with blocks in use.
+enum class Borrowing {
+  kNever,
+  kPressure,  // when the limits allow no new memory
+  kSmall,     // then, and before new memory is made for a block of up to 256 KiB
+};
+
 struct HeapOptions {
   // No more than this is reserved on the device. Bytes.
   uint64_t memory_limit = std::numeric_limits<uint64_t>::max();
@@ -37,6 +44,9 @@ struct HeapOptions {
   // What a thread may keep of one stream's freed small blocks, so that it needs no lock for the
   // next ones. 0: no thread caches.
   uint64_t thread_cache_bytes = 4 * kMiB;
+
+  // A borrowed block may make the borrowing stream wait, on the device, for the stream it is from.
+  Borrowing borrow = Borrowing::kPressure;
 
   // Address space reserved, in multiples of the device's memory.
   uint64_t address_space_factor = 8;

@@ -76,6 +76,14 @@ bool SetVmm(std::string_view text, ProcessOptions* options) {
   return ParseSwitch(text, &options->heap.vmm);
 }
 
+bool SetBorrow(std::string_view text, ProcessOptions* options) {
+  Borrowing& borrow = options->heap.borrow;
+  borrow = text == "never"   ? Borrowing::kNever
+           : text == "small" ? Borrowing::kSmall
+                             : Borrowing::kPressure;
+  return text == "never" || text == "small" || text == "pressure";
+}
+
 // A number with a decimal point and no unit is a fraction, anything else bytes.
 bool SetMemoryLimit(std::string_view text, ProcessOptions* options) {
   double fraction = 0;
@@ -121,7 +129,9 @@ constexpr Knob kKnobs[] = {
      &SetBytes<&HeapOptions::max_handle_bytes>},
     {"marker_bytes", "BYTES", "64MiB", "freed by a stream before it records a marker",
      &SetBytes<&HeapOptions::marker_bytes>},
-    {"thread_cache", "BYTES", "2MiB", "small blocks a thread keeps of one stream; 0: none",
+    {"borrow", "never|pressure|small", "pressure",
+     "when a stream takes free parts of granules that another stream uses", &SetBorrow},
+    {"thread_cache", "BYTES", "4MiB", "small blocks a thread keeps of one stream; 0: none",
      &SetBytes<&HeapOptions::thread_cache_bytes>},
 };
 

@@ -193,6 +193,13 @@ void Arena::UncountLive(const Block& block, Epoch epoch) {
   });
 }
 
+Epoch Arena::NewestFree(const Block& block) {
+  Epoch newest = 0;
+  ForEachHandle(block.begin, block.end(), block.segment,
+                [&newest](Handle* h) { newest = std::max(newest, h->idle_epoch); });
+  return newest;
+}
+
 // ---- Allocation ---------------------------------------------------------------------------------
 
 Block* Arena::TryAllocate(uint64_t bytes, uint64_t alignment) {

@@ -42,9 +42,9 @@ class Arena {
   // ready fits. The kept block if its size is equal, else best fit, placed at the low end.
   Block* TryAllocate(uint64_t bytes, uint64_t alignment);
 
-  // Frees a live or deferred block whose stream may use it until `epoch` is complete. With `keep`
-  // it becomes the kept block (and the one kept before is coalesced): a program that frees and asks
-  // for the same size again then touches no list.
+  // Frees a live, deferred or returning block whose stream may use it until `epoch` is complete.
+  // With `keep` it becomes the kept block (and the one kept before is coalesced): a program that
+  // frees and asks for the same size again then touches no list.
   void Free(Block* block, Epoch epoch, bool keep);
   // Coalesces the kept block, so that planners see all that is free.
   void FlushKept();
@@ -71,6 +71,8 @@ class Arena {
     ready_.ForEach(visit);
     for (Block* b = holes_; b != nullptr; b = b->bin_next) visit(b);
   }
+  // The newest epoch in which memory was freed that shares a handle with the block.
+  static Epoch NewestFree(const Block& block);
   uint64_t LargestHole() const;
   // Where the region added last ends; 0 without one.
   uint64_t end_of_newest_region() const { return newest_end_; }

@@ -36,7 +36,7 @@ std::string Arena::VerifyBlock(const Block& b) const {
   }
   const bool indexed = index.Find(b.begin) == &b;
   const bool should_be = b.state == BlockState::kLive || b.state == BlockState::kDeferred ||
-                         b.state == BlockState::kKept;
+                         b.state == BlockState::kKept || b.state == BlockState::kReturning;
   if (indexed != should_be)
     return absl::StrCat(Describe(b), indexed ? " is indexed" : " is not indexed");
   const uint64_t requested = b.requested.load();

@@ -8,6 +8,7 @@
 //   kReady     mapped and free: in the arena's ReadyBins
 //   kLive      handed to the caller, in a thread cache, or (span set) cut into small objects
 //   kDeferred  freed by the caller, but a stream may still use it: waits behind markers
+//   kReturning borrowed by another stream than the arena's, freed there: waits for that stream
 //   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed
 //   block kBusy      in the hands of a miss that has given up the heap lock to call the driver
 //
@@ -24,11 +25,11 @@
 //   2. Two neighbours are never both kReady, nor both kHole (eager coalescing).
 //   3. kHole begins and ends on a granule and has no handle; every granule of the other states,
 //      kBusy excepted, is mapped. A granule belongs to one handle: no aliases.
-//   4. Handle::live is the number of blocks that touch it and are kLive, kDeferred or kKept.
+//   4. Handle::live is the number of blocks that touch it and are kLive, kDeferred, kReturning or
+//      kKept.
 //      A handle with live == 0 that is mapped lies inside one kReady block: it is *idle*.
 //   5. requested <= allocated <= active <= reserved; reserved is the sum of all handles' bytes.
-//   6. The pointer index knows exactly the blocks that are kLive, kDeferred or kKept, by their
-//   begin.
+//   6. The pointer index knows exactly the blocks that count for handles, by their begin.
 //
 // Everything here is guarded by the heap lock of the device. What a hit reads without that lock,
 // begin, bytes, owner, span and requested, does not change while the caller holds the block, except
@@ -64,14 +65,15 @@ struct Handle {
   Epoch idle_epoch = 0;
 };
 
-enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kKept, kBusy };
+enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kReturning, kKept, kBusy };
 
 // Laid out for the cache: a hit touches the first line only.
 struct alignas(128) Block {
   uint64_t begin = 0;
   uint64_t bytes = 0;
-  StreamHeap* owner = nullptr;  // kLive: in whose stream order it is used
-  Span* span = nullptr;         // kLive: the block is cut into objects of one size class
+  // kLive: in whose stream order it is used; not the arena's owner if that stream has borrowed it.
+  StreamHeap* owner = nullptr;
+  Span* span = nullptr;  // kLive: the block is cut into objects of one size class
   // kLive, not cut into objects: what the caller asked for, or kNotHeld; kHasUses may be added.
   // Changed without the heap lock by the caller's own calls (pool/thread_cache.h).
   Relaxed<uint64_t> requested{kNotHeld};
@@ -79,10 +81,12 @@ struct alignas(128) Block {
   Block* prev = nullptr;  // neighbours in the region, by address
   Block* next = nullptr;
 
-  Block* bin_prev = nullptr;  // kReady: its bin; kHole: the arena's list of holes
+  // kReady: its bin; kHole: the arena's list of holes; kReturning: StreamHeap::returning.
+  Block* bin_prev = nullptr;
   Block* bin_next = nullptr;
   Arena* arena = nullptr;
   Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
+  Epoch return_epoch = 0;     // kReturning: of the borrower's timeline
 
   // Values of `requested`.
   static constexpr uint64_t kNotHeld = ~uint64_t{0};       // by the caller: freed, or cached

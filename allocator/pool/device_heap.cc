@@ -280,7 +280,11 @@ void DeviceHeap::PutBack(const Found& found, bool keep) {
     block = owner->spans.Free(block->span, found.object);
     if (block == nullptr) return;
   }
-  block->arena->Free(block, epoch, keep);
+  if (block->arena->owner() == owner) {
+    block->arena->Free(block, epoch, keep);
+  } else {
+    ReturnBorrowed(block, owner);
+  }
 }
 
 HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {

@@ -4,6 +4,7 @@
 //         device_heap.cc        heap lock, no driver call: larger blocks, and what no cache has
 //         device_heap_cache.cc  how caches are filled, emptied and counted
 //   miss  device_heap_miss.cc   space lock; the rungs from "what is complete now" to out of memory
+//         device_heap_borrow.cc memory that another stream has left
 //         device_heap_map.cc    how a rung makes memory: window, victims, driver calls, commit
 //   trim  device_heap_trim.cc   giving memory back, limits, information
 //
@@ -96,12 +97,13 @@ class DeviceHeap {
   // How far a rung of the miss goes; device_heap_miss.cc.
   struct Rung {
     bool within_soft_limit;
+    bool may_wait;                   // on the host
     uint64_t most_new = UINT64_MAX;  // bytes that may be made new, whatever the limits allow
   };
   // What a rung has found out before it plans again.
   struct Known {
     bool proved = false;    // idle handles whose work is complete are known
-    bool may_wait = false;  // for the others; set with proved
+    bool may_wait = false;  // for the others; set with proved. Never in a rung that may not
     bool addresses_exhausted = false;
   };
   struct Change;  // a mapping under way; device_heap_map.cc
@@ -191,6 +193,7 @@ class DeviceHeap {
   // Records and polls markers that deferred frees wait for, and releases what is complete. With
   // `wait` it blocks until all of them are.
   DriverStatus CompleteDeferred(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  DriverStatus CompleteOnce(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   void ReleaseComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Closes and polls the timelines that idle handles wait for.
   DriverStatus ProveIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
@@ -207,6 +210,27 @@ class DeviceHeap {
   HeapError OutOfMemory(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   HeapError DriverFailure(const DriverStatus& status) const;
   std::vector<StreamHeap*> Streams() ABSL_LOCKS_EXCLUDED(heap_mu_);
+
+  // ---- device_heap_borrow.cc ----
+  // What may be done so that the borrower comes after the lender.
+  enum class Order {
+    kNothing,     // the lender's work must be known to be complete
+    kAsk,         // record and query markers
+    kStreamWait,  // make the borrower's stream wait, on the device
+    kHostWait,
+  };
+  // Free memory of another stream that shares its granules with blocks in use, or 0. The host waits
+  // only if it may.
+  uint64_t Borrow(StreamHeap* taker, const Request& request, bool may_wait, DriverStatus* status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  uint64_t BorrowFrom(Arena* arena, StreamHeap* taker, const Request& request, Order order,
+                      DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Whether what was freed up to the epoch comes before the taker's work from now on.
+  bool IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, Order order,
+                 DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  void ReturnBorrowed(Block* block, StreamHeap* borrower) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Puts back what borrowers have returned and do not use any more.
+  void TakeReturned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_map.cc ----
   uint64_t MapAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,

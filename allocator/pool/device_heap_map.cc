@@ -64,7 +64,7 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
     }
     if (*status = ProveIdle(); !status->ok()) return 0;
     known.proved = true;
-    known.may_wait = !ContextIsCaptured();
+    known.may_wait = rung.may_wait && !ContextIsCaptured();
   }
   const uint64_t start_ns = driver_->NowNs();
   *status = Carry(&change);

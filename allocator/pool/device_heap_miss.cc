@@ -2,12 +2,14 @@
 //
 //   1. frees whose markers are complete, and what lies in thread caches
 //   2. new memory within the soft limit; beyond it idle complete handles from anywhere; where these
-//      are not enough, new memory up to the hard limit; beyond it idle handles that must be waited
-//      for
-//   3. the same when all deferred frees are complete, waited for
-//   4. the same with no more new memory than the driver says it has: somebody else may have taken
+//      are not enough, new memory up to the hard limit
+//   3. free blocks of other streams in granules that are partly in use, borrowed
+//   4. as 2, and beyond it idle handles that must be waited for
+//   5. the same when all deferred frees are complete, waited for
+//   6. the same with no more new memory than the driver says it has: somebody else may have taken
 //      what the limit would allow
-//   5. out of memory, with a report
+//   7. as 3, waited for
+//   8. out of memory, with a report
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -55,15 +57,26 @@ uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapErr
     FlushCaches();
     if (const uint64_t address = TryAllocate(owner, request)) return address;
   }
-  Rung rungs[] = {
-      {.within_soft_limit = true}, {.within_soft_limit = false}, {.within_soft_limit = false}};
+  if (options_.borrow == Borrowing::kSmall && request.block <= kMaxSmallArenaBytes) {
+    if (const uint64_t address = Borrow(owner, request, /*may_wait=*/false, &status))
+      return address;
+  }
+  Rung rungs[] = {{.within_soft_limit = true, .may_wait = false},
+                  {.within_soft_limit = true, .may_wait = true},
+                  {.within_soft_limit = false, .may_wait = true},
+                  {.within_soft_limit = false, .may_wait = true}};
   for (Rung& rung : rungs) {
+    if (&rung == &rungs[1]) {
+      if (const uint64_t address = Borrow(owner, request, /*may_wait=*/false, &status))
+        return address;
+      if (status.is_fatal()) break;
+    }
     if (!rung.within_soft_limit) {
       if (status = CompleteDeferred(/*wait=*/true); status.is_fatal()) break;
       MutexLock lock(heap_mu_);
       if (const uint64_t address = TryAllocate(owner, request)) return address;
     }
-    if (&rung == &rungs[2]) {
+    if (&rung == &rungs[3]) {
       uint64_t total_bytes = 0;
       if (!driver_->MemGetInfo(&rung.most_new, &total_bytes).ok()) rung.most_new = 0;
     }
@@ -75,6 +88,9 @@ uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapErr
     }
     if (address != 0) return address;
     if (!IsShortage(status)) break;
+  }
+  if (IsShortage(status)) {
+    if (const uint64_t address = Borrow(owner, request, /*may_wait=*/true, &status)) return address;
   }
   *error = IsShortage(status) ? OutOfMemory(request) : DriverFailure(status);
   return 0;
@@ -145,14 +161,22 @@ DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
 }
 
 DriverStatus DeviceHeap::CompleteDeferred(bool wait) {
+  DriverStatus status = CompleteOnce(wait);
+  // A free that took effect may have made a borrowed block return, which waits once more.
+  if (wait && !status.is_fatal()) status = CompleteOnce(wait);
+  return status;
+}
+
+DriverStatus DeviceHeap::CompleteOnce(bool wait) {
   DriverStatus result;
   for (StreamHeap* stream : Streams()) {
     StreamTimeline& timeline = stream->timeline;
     Epoch last = 0;
     {
       MutexLock lock(heap_mu_);
-      if (!timeline.has_deferred()) continue;
-      last = timeline.last_deferred_epoch();
+      if (timeline.has_deferred()) last = timeline.last_deferred_epoch();
+      if (stream->returning != nullptr) last = std::max(last, stream->returning->return_epoch);
+      if (last == 0) continue;
     }
     DriverStatus status;
     if (wait) {
@@ -180,6 +204,7 @@ void DeviceHeap::ReleaseComplete() {
     }
     Release({block, object, {}});
   }
+  TakeReturned();
 }
 
 DriverStatus DeviceHeap::ProveIdle() {

@@ -12,6 +12,10 @@ HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
   context_is_captured_.reset();
+  {
+    MutexLock lock(heap_mu_);
+    FlushCaches();
+  }
   DriverStatus status = CompleteDeferred(/*wait=*/true);
   if (status.is_fatal()) return DriverFailure(status);
   const DriverStatus released = ReleaseIdle(keep_bytes);

@@ -59,7 +59,10 @@ struct StreamHeap {
   StreamTimeline timeline;
   Arena small;  // spans, and blocks of up to 256 KiB
   Arena large;
-  SpanLists spans;  // cut from blocks of `small`
+  SpanLists spans;  // cut from blocks of `small`, or borrowed
+  // Heap lock. Borrowed blocks that were freed here and wait for this stream before they go back to
+  // their arena; the newest first.
+  Block* returning = nullptr;
 };
 
 }  // namespace weir

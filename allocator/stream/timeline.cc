@@ -94,6 +94,15 @@ DriverStatus StreamTimeline::Wait(const MarkerCalls& calls, Epoch epoch) {
   return {};
 }
 
+bool StreamTimeline::MakeStreamWait(const MarkerCalls& calls, Epoch epoch, Stream stream,
+                                    DriverStatus* status) {
+  const auto marker = std::find_if(markers_.begin(), markers_.end(),
+                                   [epoch](const Marker& m) { return m.epoch >= epoch; });
+  if (marker == markers_.end()) return false;
+  *status = calls.driver.WaitEvent(stream, marker->event);
+  return status->ok();
+}
+
 void StreamTimeline::Complete(Epoch epoch) {
   // A synchronization of the context may have completed more than a marker queried later.
   completed_.store(std::max(epoch, completed_.load()));

@@ -84,6 +84,9 @@ class StreamTimeline {
   // Blocks until the epoch is complete, closing it first if it is open. A capture violation,
   // without a driver call, if only a marker that a capture forbids could prove it.
   DriverStatus Wait(const MarkerCalls& calls, Epoch epoch);
+  // Makes later work of a stream wait on the device for the epoch, which must be closed. False,
+  // and nothing is queued, if no marker covers it.
+  bool MakeStreamWait(const MarkerCalls& calls, Epoch epoch, Stream stream, DriverStatus* status);
   bool has_markers() const { return !markers_.empty(); }
 
   // The stream is gone: from now on its memory is proved complete through the context.

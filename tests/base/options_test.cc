@@ -70,14 +70,15 @@ TEST_CASE("options that are not named keep their defaults", "[options]") {
   CHECK(options.heap.handle_divisor == 512);
   CHECK(options.heap.max_handle_bytes == 128 * kMiB);
   CHECK(options.heap.marker_bytes == 64 * kMiB);
-  CHECK(options.heap.thread_cache_bytes == 2 * kMiB);
+  CHECK(options.heap.thread_cache_bytes == 4 * kMiB);
 }
 
 TEST_CASE("every key sets its option", "[options]") {
   const ProcessOptions options = Parsed(
       "device:sim,sim_memory:24GiB,sim_devices:2,mode:passthrough,vmm:off,memory_limit:10GiB,"
       "soft_limit:0.1,soft_limit_max:0.2,soft_limit_slack:16MiB,guard_refill_us:7,"
-      "guard_burst_ms:50,handle_divisor:64,max_handle:64MiB,marker_bytes:1MiB,thread_cache:64KiB");
+      "guard_burst_ms:50,handle_divisor:64,max_handle:64MiB,marker_bytes:1MiB,thread_cache:64KiB,"
+      "borrow:small");
   CHECK(options.device == ProcessOptions::DeviceKind::kSimulated);
   CHECK(options.sim_memory == 24 * kGiB);
   CHECK(options.sim_devices == 2);
@@ -93,6 +94,7 @@ TEST_CASE("every key sets its option", "[options]") {
   CHECK(options.heap.max_handle_bytes == 64 * kMiB);
   CHECK(options.heap.marker_bytes == kMiB);
   CHECK(options.heap.thread_cache_bytes == 64 * kKiB);
+  CHECK(options.heap.borrow == Borrowing::kSmall);
   CHECK(Parsed("device:cuda").device == ProcessOptions::DeviceKind::kCuda);
   CHECK_FALSE(Parsed("mode:normal").passthrough);
 }

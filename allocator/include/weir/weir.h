@@ -54,9 +54,10 @@ typedef enum weir_status {
 /* ---- Configuration ----------------------------------------------------------------------------
  * Options are text: "key:value,key:value", for example "device:sim,sim_memory:24GiB". The
  * environment variable WEIR_CONF holds them in the same form, and WEIR_DISABLE=1 means
- * mode:passthrough: every request goes straight to the driver, and every free waits for the device's
- * work, except during a stream capture that a free has named, when it is put off. A wrong or unknown option makes every function fail with
- * WEIR_ERROR_CONFIGURATION and a text that lists the options. */
+ * mode:passthrough: every request goes straight to the driver, and every free waits for the
+ * device's work, except during a stream capture that a free has named, when it is put off. A wrong
+ * or unknown option makes every function fail with WEIR_ERROR_CONFIGURATION and a text that lists
+ * the options. */
 
 /* Sets options, which win over the environment's. Call it before any other function of this header
  * that needs a device; once one has succeeded the answer is WEIR_ERROR_CONFIGURATION. May be called
@@ -65,9 +66,9 @@ WEIR_API int weir_configure(const char* options);
 
 /* ---- Allocation ------------------------------------------------------------------------------
  * Pointers are aligned to 512 bytes or more; contents are undefined. A request of 0 bytes gives a
- * pointer unlike any other live one, which must be freed like them; nothing may be stored behind it.
- * A request that exceeds the device's memory fails with WEIR_ERROR_OUT_OF_MEMORY without touching
- * what is cached.
+ * pointer unlike any other live one, which must be freed like them; nothing may be stored behind
+ * it. A request that exceeds the device's memory fails with WEIR_ERROR_OUT_OF_MEMORY without
+ * touching what is cached.
  */
 
 /* Allocates on the calling thread's device (see weir_set_device), for use on any stream. */
@@ -107,7 +108,8 @@ WEIR_API int weir_free_async(void* ptr, weir_stream_t stream);
 WEIR_API int weir_record_use(void* ptr, weir_stream_t stream);
 
 /* Tells that a stream is about to be destroyed: call it before the stream is destroyed, so that no
- * other thread's request still uses the handle. Blocks that it owns stay valid and can still be freed. */
+ * other thread's request still uses the handle. Blocks that it owns stay valid and can still be
+ * freed. */
 WEIR_API int weir_stream_destroyed(weir_stream_t stream);
 
 /* Bytes from ptr that may be used: at least what was asked. 0 for NULL and for pointers that are
@@ -204,19 +206,21 @@ typedef struct weir_stats {
 #define WEIR_STAT_DECLARE(name) uint64_t name, peak_##name, total_##name;
   WEIR_STAT_FIELDS(WEIR_STAT_DECLARE)
 #undef WEIR_STAT_DECLARE
-  uint64_t cached_bytes;   /* reserved - active */
-  uint64_t misses;         /* requests that no free block could serve */
-  uint64_t remapped_bytes; /* physical memory that moved to another address */
-  uint64_t waits;          /* times the host waited for a marker */
-  uint64_t out_of_memory;  /* requests that failed */
-  uint64_t deferred_frees; /* frees that had to wait for a marker */
-  uint64_t driver_time_ns; /* spent in slow driver calls; modelled on the simulated device */
-  uint64_t memory_limit;   /* bytes; UINT64_MAX without a limit */
-  uint64_t mechanisms_off; /* optional driver mechanisms that failed and are off, each told once */
-  uint64_t unused_[15];    /* room to grow without a change of size */
+  uint64_t cached_bytes;    /* reserved - active */
+  uint64_t misses;          /* requests that no free block could serve */
+  uint64_t remapped_bytes;  /* physical memory that moved to another address */
+  uint64_t waits;           /* times the host waited for a marker */
+  uint64_t out_of_memory;   /* requests that failed */
+  uint64_t deferred_frees;  /* frees that had to wait for a marker */
+  uint64_t driver_time_ns;  /* spent in slow driver calls; modelled on the simulated device */
+  uint64_t memory_limit;    /* bytes; UINT64_MAX without a limit */
+  uint64_t mechanisms_off;  /* optional driver mechanisms that failed and are off, each told once */
+  uint64_t borrowed_blocks; /* blocks in granules of another stream, handed out so far */
+  uint64_t unused_[14];     /* room to grow without a change of size */
 } weir_stats_t;
 
-/* All zero, without a limit, for a device that has not been used yet: it is not started for this. */
+/* All zero, without a limit, for a device that has not been used yet: it is not started for this.
+ */
 WEIR_API int weir_get_stats(int device, weir_stats_t* stats);
 WEIR_API int weir_reset_peak_stats(int device);
 
