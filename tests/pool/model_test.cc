@@ -1,4 +1,5 @@
 // Random operations against a naive model: contents, order, accounting.
+#include <cstdlib>
 #include <map>
 #include <random>
 
@@ -15,7 +16,6 @@ struct Model {
   uint64_t bytes;
   Stream stream;
   uint8_t pattern;
-  Stream user;  // a recorded use, or the owner
 };
 
 class ModelRun {
@@ -35,6 +35,8 @@ class ModelRun {
       Use();
     } else if (pick < 98) {
       sim::RunUntilIdle();
+    } else if (random_() % 8 == 0) {
+      ReplaceStream();
     } else if (pick < 99) {
       REQUIRE(f_.heap().Trim(random_() % (64 * kMiB)).ok());
     } else {
@@ -51,8 +53,10 @@ class ModelRun {
     REQUIRE(s.requested_bytes == requested);
     REQUIRE(s.allocations == live_.size());
     REQUIRE(s.reserved_bytes == sim::UsedBytes(0));
+    borrowed_ = s.borrowed_blocks;
   }
   int mismatches() const { return mismatches_; }
+  uint64_t borrowed() const { return borrowed_; }
 
  private:
   Stream RandomStream() { return streams_[random_() % streams_.size()]; }
@@ -71,9 +75,8 @@ class ModelRun {
     if (next != live_.end()) REQUIRE(at + bytes <= next->first);
     if (next != live_.begin())
       REQUIRE(std::prev(next)->first + std::prev(next)->second.bytes <= at);
-    const Model m{bytes, stream, static_cast<uint8_t>(random_()), nullptr};
+    const Model m{bytes, stream, static_cast<uint8_t>(random_())};
     live_[at] = m;
-    live_[at].user = WorkStream(m);
     WriteEnds(WorkStream(m), at, m);
   }
   void Use() {
@@ -98,6 +101,19 @@ class ModelRun {
     } else {
       REQUIRE(f_.heap().FreeAsync(at, m.stream).ok());
     }
+  }
+
+  // A stream is destroyed while blocks of it live and work is queued; its handle's value may come
+  // back. What it wrote is used on the legacy stream from then on.
+  void ReplaceStream() {
+    Stream& stream = streams_[random_() % 3];
+    f_.device().OrderAfter(stream, nullptr);
+    REQUIRE(f_.heap().StreamDestroyed(stream).ok());
+    for (auto& [at, m] : live_) {
+      if (m.stream == stream) m.stream = kAnyStream;
+    }
+    f_.device().DestroyStream(stream);
+    stream = f_.NewStream();
   }
 
   std::map<uint64_t, Model>::iterator Pick() {
@@ -138,9 +154,14 @@ class ModelRun {
   std::map<uint64_t, Model> live_;
   uint64_t last_ = 0;
   int mismatches_ = 0;
+  uint64_t borrowed_ = 0;
 };
 
-void Run(const sim::Config& config, const HeapOptions& options, uint64_t seed, int steps) {
+// WEIR_TEST_NIGHTLY: the programs are ten times as long.
+int Steps(int steps) { return std::getenv("WEIR_TEST_NIGHTLY") != nullptr ? 10 * steps : steps; }
+
+// Returns how many blocks were borrowed.
+uint64_t Run(const sim::Config& config, const HeapOptions& options, uint64_t seed, int steps) {
   HeapFixture f(config, options);
   ModelRun run(f, seed);
   for (int i = 0; i < steps; ++i) {
@@ -156,20 +177,26 @@ void Run(const sim::Config& config, const HeapOptions& options, uint64_t seed, i
   REQUIRE(sim::UsedBytes(0) == 0);
   f.RequireNoRaces();
   REQUIRE(run.mismatches() == 0);
+  return run.borrowed();
 }
 
 }  // namespace
 
 TEST_CASE("random use on several streams keeps contents, order and accounts", "[model]") {
   const uint64_t seed = test::Seed();
+  uint64_t borrowed = 0;
   for (uint64_t round = 0; round < 8; ++round) {
     sim::Config config;
     config.seed = seed + round;
     config.memory_bytes = (round % 2 == 0 ? 96 : 400) * kMiB;
     config.run_ahead = round < 4 ? 16 : 2000;
     INFO("round " << round);
-    Run(config, {}, seed + round, 3000);
+    HeapOptions options;
+    if (round % 4 == 3) options.borrow = Borrowing::kSmall;
+    if (round == 5) options.thread_cache_bytes = 0;
+    borrowed += Run(config, options, seed + round, Steps(12000));
   }
+  REQUIRE(borrowed > 0);
 }
 
 TEST_CASE("random use without memory mapping keeps contents, order and accounts", "[model]") {
@@ -178,7 +205,7 @@ TEST_CASE("random use without memory mapping keeps contents, order and accounts"
   config.seed = seed;
   config.vmm = false;
   config.memory_bytes = 200 * kMiB;
-  Run(config, {}, seed, 3000);
+  Run(config, {}, seed, Steps(6000));
 }
 
 TEST_CASE("random use without context events keeps contents, order and accounts", "[model]") {
@@ -187,7 +214,7 @@ TEST_CASE("random use without context events keeps contents, order and accounts"
   config.seed = seed;
   config.driver_version = 12040;
   config.memory_bytes = 200 * kMiB;
-  Run(config, {}, seed, 2000);
+  Run(config, {}, seed, Steps(6000));
 }
 
 }  // namespace weir
