@@ -1,6 +1,9 @@
 #include "tools/simcuda/entry.h"
 
 #include <atomic>
+#include <functional>
+#include <mutex>
+#include <utility>
 
 #include "tools/simcuda/simulator.h"
 
@@ -17,7 +20,29 @@ struct Work {
 };
 thread_local Work t_work;
 
+// What OnNextCall has set, at most one at a time.
+std::atomic<int> g_hooked_entry{-1};
+std::mutex g_hook_mu;
+std::function<void()> g_hook;  // guarded by g_hook_mu
+
+void RunHook(EntryId id) {
+  std::function<void()> hook;
+  {
+    const std::lock_guard<std::mutex> lock(g_hook_mu);
+    if (g_hooked_entry.load() != id) return;
+    g_hooked_entry.store(-1);
+    hook = std::move(g_hook);
+  }
+  hook();
+}
+
 }  // namespace
+
+void OnNextCall(const std::string& entry, std::function<void()> hook) {
+  const std::lock_guard<std::mutex> lock(g_hook_mu);
+  g_hook = std::move(hook);
+  g_hooked_entry.store(FindEntry(entry));
+}
 
 void ChargeHandles(uint64_t handles) { t_work.handles += handles; }
 void ChargeBytes(uint64_t bytes) { t_work.bytes += bytes; }
@@ -28,6 +53,7 @@ EntryScope::EntryScope(EntryId id) : id_(id) {
     refusal_ = CUDA_ERROR_NOT_PERMITTED;
     return;
   }
+  if (g_hooked_entry.load(std::memory_order_relaxed) == id) RunHook(id);
   Simulator& sim = Simulator::Get();  // may throw, at first use
   sim.lock().lock();
   locked_ = true;

@@ -104,6 +104,9 @@ struct Fault {
 };
 WEIR_SIM_API void InjectFault(const Fault& fault);
 WEIR_SIM_API void ClearFaults();
+// Calls `hook` once, in the middle of the next call of the entry point: counted, but without effect
+// yet. The device is not locked, so other threads may call it meanwhile; the hook may wait for them.
+WEIR_SIM_API void OnNextCall(const std::string& entry, std::function<void()> hook);
 // The share of cuEventQuery / cuStreamQuery calls that say NOT_READY although work is complete.
 WEIR_SIM_API void SetSpuriousNotReady(double probability);
 // Memory that "another process" holds: lowers free memory; never frees ours.
