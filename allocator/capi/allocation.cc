@@ -68,6 +68,7 @@ int WithOwner(const void* ptr, Fn fn) noexcept {
 
 using namespace weir::capi;  // NOLINT: the C functions are this file's only content
 using weir::Block;
+using weir::DeviceHeap;
 using weir::HeapError;
 using weir::kAnyStream;
 using weir::kBlockAlignment;
@@ -90,13 +91,24 @@ void* weir_aligned_alloc_device(size_t alignment, size_t bytes, int device) {
 }
 
 void* weir_malloc_async(size_t bytes, weir_stream_t stream) {
-  // A hit needs neither the registry nor the heap.
+  // A hit needs neither the registry nor, for small blocks, the heap.
   ThreadCache* cache = ThreadCaches::last();
-  if (bytes <= ThreadCache::kMaxBytes && cache != nullptr) {
+  if (cache == nullptr) return AllocateOnThread(bytes, kBlockAlignment, stream);
+  if (bytes <= ThreadCache::kMaxBytes) {
     const uint64_t address = cache->TryAllocate(bytes, stream, thread_device);
     if (address != 0) return PointerOf(address);
   }
-  return AllocateOnThread(bytes, kBlockAlignment, stream);
+  DeviceHeap* heap = cache->heap();
+  if (heap == nullptr || heap->driver().ordinal() != thread_device) {
+    return AllocateOnThread(bytes, kBlockAlignment, stream);
+  }
+  uint64_t address = 0;
+  Guarded([&] {
+    HeapError error;
+    address = heap->Allocate(bytes, kBlockAlignment, stream, &error);
+    return error;
+  });
+  return PointerOf(address);
 }
 
 void* weir_malloc_async_device(size_t bytes, int device, weir_stream_t stream) {

@@ -153,7 +153,6 @@ DeviceHeap::Found DeviceHeap::Find(uint64_t address) {
              block->requested.load() != Block::kNotHeld) {
     found.block = block;
   }
-  if (found.block == nullptr) found.error = ExplainNotFound(address);
   return found;
 }
 
@@ -191,14 +190,14 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
   {
     MutexLock lock(heap_mu_);
     const Found found = Find(address);
-    if (found.block == nullptr) return found.error;
+    if (found.block == nullptr) return ExplainNotFound(address);
     StreamHeap* owner = found.block->owner;
     user = owner->IsStream(key) ? owner : FindStream(key);
     if (user == owner && is_cached) {
       ThreadCache* cache = CacheOf(owner);
       if (cache != nullptr && FreeThrough(cache, found, address)) return {};
     }
-    if (user != nullptr) FreeBehind(found, address, user, &record_marker);
+    if (user != nullptr) FreeHeld(found, address, user, &record_marker);
   }
   if (user == nullptr) {  // a stream seen first
     HeapError error;
@@ -208,20 +207,24 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
   return {};
 }
 
+void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user,
+                          bool* record_marker) {
+  if (user != found.block->owner || user->is_any() || !uses_.empty()) {
+    FreeBehind(found, address, user, record_marker);
+    return;
+  }
+  CountFree(RequestedBytes(found), BytesOf(found));
+  MarkNotHeld(found);
+  PutBack(found, /*keep=*/true);
+}
+
 void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* user,
                             bool* record_marker) {
-  Block* block = found.block;
-  Span* span = block->span;
-  const uint64_t bytes = span != nullptr ? SizeOfClass(span->size_class) : block->bytes;
-  const uint64_t requested = RequestedBytes(found);
-
   absl::InlinedVector<StreamTimeline*, 4> waits;
-  if (user != block->owner || user->is_any()) waits.push_back(&user->timeline);
-  if (!uses_.empty()) {
-    if (const auto uses = uses_.find(address); uses != uses_.end()) {
-      for (StreamHeap* use : uses->second) {
-        if (use != user) waits.push_back(&use->timeline);
-      }
+  if (user != found.block->owner || user->is_any()) waits.push_back(&user->timeline);
+  if (const auto uses = uses_.find(address); uses != uses_.end()) {
+    for (StreamHeap* use : uses->second) {
+      if (use != user) waits.push_back(&use->timeline);
     }
   }
   std::shared_ptr<DeferredFree> deferred;
@@ -229,7 +232,8 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
     deferred =
         std::make_shared<DeferredFree>(DeferredFree{address, static_cast<uint32_t>(waits.size())});
   }
-  if (!uses_.empty()) uses_.erase(address);  // from here on nothing refuses the free
+  uses_.erase(address);  // from here on nothing refuses the free
+  const uint64_t bytes = BytesOf(found), requested = RequestedBytes(found);
   MarkNotHeld(found);
   if (deferred == nullptr) {
     CountFree(requested, bytes);
@@ -240,10 +244,10 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
   WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
   WEIR_STAT_SUB(stats_, allocations, 1);
   ++stats_.deferred_frees;
-  if (span != nullptr) {
+  if (Span* span = found.block->span) {
     span->deferred[found.object / 64] |= uint64_t{1} << (found.object % 64);
   } else {
-    block->state = BlockState::kDeferred;
+    found.block->state = BlockState::kDeferred;
   }
   for (StreamTimeline* wait : waits) {
     wait->Defer(deferred, bytes);
@@ -264,10 +268,8 @@ void DeviceHeap::TryCompleteDeferred() {
 }
 
 void DeviceHeap::Release(const Found& found) {
-  const Span* span = found.block->span;
   WEIR_STAT_SUB(stats_, active_blocks, 1);
-  WEIR_STAT_SUB(stats_, active_bytes,
-                span != nullptr ? SizeOfClass(span->size_class) : found.block->bytes);
+  WEIR_STAT_SUB(stats_, active_bytes, BytesOf(found));
   PutBack(found, /*keep=*/false);
 }
 
@@ -294,7 +296,7 @@ HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {
   if (heap == nullptr) return error;
   MutexLock lock(heap_mu_);
   const Found found = Find(address);
-  if (found.block == nullptr) return found.error;
+  if (found.block == nullptr) return ExplainNotFound(address);
   if (found.block->owner->IsStream(key)) return {};
   StreamList& uses = uses_[address];
   if (std::find(uses.begin(), uses.end(), heap) == uses.end()) uses.push_back(heap);
@@ -303,6 +305,11 @@ HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {
 }
 
 // ---- What callers hold --------------------------------------------------------------------------
+
+uint64_t DeviceHeap::BytesOf(const Found& found) {
+  const Span* span = found.block->span;
+  return span != nullptr ? SizeOfClass(span->size_class) : found.block->bytes;
+}
 
 uint64_t DeviceHeap::RequestedBytes(const Found& found) {
   const Span* span = found.block->span;
@@ -331,9 +338,7 @@ void DeviceHeap::MarkNotHeld(const Found& found) {
 uint64_t DeviceHeap::UsableSize(uint64_t address) {
   MutexLock lock(heap_mu_);
   const Found found = Find(address);
-  if (found.block == nullptr) return 0;
-  return found.block->span != nullptr ? SizeOfClass(found.block->span->size_class)
-                                      : found.block->bytes;
+  return found.block != nullptr ? BytesOf(found) : 0;
 }
 
 }  // namespace weir

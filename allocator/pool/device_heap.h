@@ -88,11 +88,10 @@ class DeviceHeap {
     int size_class;  // of the object, or -1 for a block of its own
     uint64_t block;  // bytes of the block: a span, or the request rounded up
   };
-  // What a pointer of the caller means.
+  // A block or an object.
   struct Found {
-    Block* block = nullptr;  // live; nullptr: see error
+    Block* block = nullptr;  // nullptr: the caller holds nothing at the address
     uint32_t object = 0;     // if block->span
-    HeapError error;
   };
   // How far a rung of the miss goes; device_heap_miss.cc.
   struct Rung {
@@ -172,12 +171,16 @@ class DeviceHeap {
   uint64_t TakeObject(StreamHeap* owner, const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  static uint64_t BytesOf(const Found& found);
   static uint64_t RequestedBytes(const Found& found);
   static void MarkUses(const Found& found);
   static void MarkNotHeld(const Found& found);
+  // Why Find has found nothing.
   HeapError ExplainNotFound(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // The free takes effect when what `user` was given so far is complete, unless that is the owner,
-  // and so are recorded uses. *record_marker: enough waits for one.
+  // The free takes effect in the order of `user` and behind recorded uses: at once if there are
+  // none and the user is the owner. *record_marker: enough waits for one.
+  void FreeHeld(const Found& found, uint64_t address, StreamHeap* user, bool* record_marker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FreeBehind(const Found& found, uint64_t address, StreamHeap* user, bool* record_marker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.

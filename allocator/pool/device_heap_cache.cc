@@ -130,7 +130,7 @@ bool DeviceHeap::FreeThrough(ThreadCache* cache, const Found& found, uint64_t ad
 }
 
 void DeviceHeap::Uncache(Block* block, uint64_t address) {
-  Found found{block, 0, {}};
+  Found found{block, 0};
   if (block->span != nullptr) {
     WEIR_CHECK(SpanLists::ObjectAt(*block->span, address, &found.object));
   }

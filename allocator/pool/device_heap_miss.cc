@@ -202,7 +202,7 @@ void DeviceHeap::ReleaseComplete() {
     if (block->span != nullptr) {
       WEIR_CHECK(SpanLists::ObjectAt(*block->span, free->address, &object));
     }
-    Release({block, object, {}});
+    Release({block, object});
   }
   TakeReturned();
 }

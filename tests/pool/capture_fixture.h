@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allocator/block/pointer_index.h"
+#include "allocator/driver/relaxed_capture_scope.h"
 #include "tests/pool/heap_fixture.h"
 
 namespace weir::test {
@@ -40,6 +41,12 @@ class CaptureFixture : public HeapFixture {
   void LaunchGraph(CUgraphExec exec, CUstream stream) const {
     REQUIRE(device().Find<PFN_cuGraphLaunch_v10000>("cuGraphLaunch", 10000)(exec, stream) ==
             CUDA_SUCCESS);
+  }
+
+  // As SimDevice::OrderAfter, also where the thread captures: a fork or a join then.
+  void OrderAfter(CUstream earlier, CUstream later) const {
+    const RelaxedCaptureScope relaxed(device().entries());
+    device().OrderAfter(earlier, later);
   }
 
   // Queued work: fills a block with a value.
