@@ -2,6 +2,8 @@
 #ifndef WEIR_BLOCK_HANDLE_TABLE_H_
 #define WEIR_BLOCK_HANDLE_TABLE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -15,9 +17,9 @@ class HandleTable {
  public:
   // Makes sure that the next `count` calls of New cannot fail. May throw std::bad_alloc.
   void Reserve(size_t count) {
-    owned_.reserve(owned_.size() + count);
-    all_.reserve(all_.size() + count);
-    unused_.reserve(unused_.size() + count + owned_.capacity());  // Delete must not fail either
+    Grow(&owned_, owned_.size() + count);
+    Grow(&all_, all_.size() + count);
+    Grow(&unused_, unused_.size() + count + owned_.capacity());  // Delete must not fail either
     while (unused_.size() < count) unused_.push_back(std::make_unique<Handle>());
   }
   Handle* New(uint64_t bytes) {
@@ -45,6 +47,12 @@ class HandleTable {
   const std::vector<Handle*>& all() const { return all_; }
 
  private:
+  // Doubles, which reserve alone does not.
+  template <typename T>
+  static void Grow(std::vector<T>* vector, size_t size) {
+    if (vector->capacity() < size) vector->reserve(std::max(size, 2 * vector->capacity()));
+  }
+
   std::vector<std::unique_ptr<Handle>> owned_;
   std::vector<std::unique_ptr<Handle>> unused_;
   std::vector<Handle*> all_;  // the same records, in the same order

@@ -31,7 +31,7 @@ SmallObject SpanLists::TryTake(int size_class) {
   const size_t object = word * 64 + static_cast<size_t>(std::countr_zero(span->free[word]));
   span->free[word] &= span->free[word] - 1;
   if (--span->free_count == 0) Remove(span);
-  return {span->begin + object * SizeOfClass(size_class), &span->held[object]};
+  return {span->begin + object * span->object_bytes, &span->held[object]};
 }
 
 void SpanLists::Reserve() {
@@ -48,7 +48,8 @@ void SpanLists::AddSpan(Block* block, int size_class) {
   span->block = block;
   span->begin = block->begin;
   span->size_class = size_class;
-  span->free_count = ObjectsPerSpan(size_class);
+  span->object_bytes = static_cast<uint32_t>(SizeOfClass(size_class));
+  span->objects = span->free_count = ObjectsPerSpan(size_class);
   span->deferred.fill(0);
   span->held.fill(Span::kNotHeld);
   for (size_t word = 0; word < span->free.size(); ++word) {
@@ -66,7 +67,7 @@ Block* SpanLists::Free(Span* span, uint32_t object) {
   span->free[object / 64] |= uint64_t{1} << (object % 64);
   span->deferred[object / 64] &= ~(uint64_t{1} << (object % 64));
   if (++span->free_count == 1) PushFront(span);
-  if (span->free_count < ObjectsPerSpan(span->size_class)) return nullptr;
+  if (span->free_count < span->objects) return nullptr;
   Remove(span);
   Block* block = span->block;
   PointerIndex::Get().ClearSpan(block);
@@ -78,7 +79,7 @@ Block* SpanLists::Free(Span* span, uint32_t object) {
 
 uint32_t Span::CountActive() const {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < ObjectsPerSpan(size_class); ++i) {
+  for (uint32_t i = 0; i < objects; ++i) {
     if (held[i].load() != kNotHeld || Test(deferred, i)) ++count;
   }
   return count;
@@ -90,7 +91,7 @@ std::string SpanLists::Verify() const {
     if (span->block->span != span.get() || span->block->state != BlockState::kLive)
       return absl::StrCat("span at 0x", absl::Hex(span->block->begin), " does not own its block");
     uint32_t free = 0;
-    for (uint32_t i = 0; i < ObjectsPerSpan(span->size_class); ++i) {
+    for (uint32_t i = 0; i < span->objects; ++i) {
       if (span->held[i].load() != Span::kNotHeld &&
           (span->Test(span->free, i) || span->Test(span->deferred, i)))
         return absl::StrCat("span at 0x", absl::Hex(span->begin),

@@ -23,6 +23,8 @@ struct Span {
   Block* block = nullptr;
   uint64_t begin = 0;
   int size_class = 0;
+  uint32_t object_bytes = 0;
+  uint32_t objects = 0;
   uint32_t free_count = 0;
   Span* prev = nullptr;  // in the list of spans with a free object
   Span* next = nullptr;
@@ -70,8 +72,7 @@ class SpanLists {
     const uint64_t offset = address - span.begin;
     if (offset >= kSpanBytes) return false;
     *object = ObjectOfOffset(span.size_class, offset);
-    return *object * SizeOfClass(span.size_class) == offset &&
-           *object < ObjectsPerSpan(span.size_class);
+    return *object * span.object_bytes == offset && *object < span.objects;
   }
 
   // Empty, or what is broken.

@@ -235,7 +235,11 @@ void DeviceHeap::CountAllocation(uint64_t requested, uint64_t allocated) {
   }
   AddTotals(&stats_, amounts);
   if (rest.requested == 0 && rest.allocated == 0 && rest.blocks == 0) return;
-  if (!IsWithinPeaks(stats_, rest)) ReclaimRooms();
+  if (IsWithinPeaks(stats_, rest)) {
+    AddCurrent(&stats_, rest);
+    return;
+  }
+  ReclaimRooms();
   AddCurrent(&stats_, rest);
   RaisePeaks(&stats_);
 }

@@ -191,7 +191,7 @@ inline bool ThreadCache::Push(Block* block, uint64_t address) {
     Relaxed<uint16_t>& held = span->held[object];
     const uint16_t slack = held.load();
     const auto c = static_cast<size_t>(span->size_class);
-    const uint64_t size = kCacheClasses[c].size;
+    const uint64_t size = span->object_bytes;
     const uint32_t count = counts_[c];
     if (slack >= Span::kHasUses || count == kCacheClasses[c].capacity || bytes_ + size > limit_) {
       return false;

@@ -399,35 +399,58 @@ TEST_CASE("a capture that was aborted leaves nothing behind", "[capture][graph]"
 
 TEST_CASE("released memory is ordinary again, but not before running graphs are complete",
           "[capture][graph]") {
-  for (const bool live_at_release : {false, true}) {
-    CaptureFixture f(Device(64));
-    const CUstream s = f.NewStream(), t = f.NewStream();
-    const uint64_t pool = f.NewPool();
-    f.Begin(pool);
-    f.BeginCapture(s);
-    const uint64_t a = f.Allocate(40 * kMiB, s);
-    f.Write(s, a, 40 * kMiB, "captured write");
-    if (!live_at_release) f.FreeAsync(a, s);
-    const CUgraphExec exec = f.EndCapture(s);
-    f.End(pool);
-    // On another stream than the captured one: only a marker of the context covers it.
-    const CUstream runs_on = f.NewStream();
-    sim::HoldStream(0, runs_on);
-    f.LaunchGraph(exec, runs_on);
-    f.Release(pool);
-    if (live_at_release) f.FreeAsync(a, s);
-    HeapError error;
-    // Needs the pool's pages; waiting for them never ends while the stream is held.
-    REQUIRE(f.heap().Allocate(40 * kMiB, kBlockAlignment, t, &error) == 0);
-    const uint64_t small = f.Allocate(10 * kMiB, t);
-    f.Write(t, small, 10 * kMiB);
-    sim::ReleaseStream(0, runs_on);
-    f.FreeAsync(small, t);
-    const uint64_t b = f.Allocate(40 * kMiB, t);
-    f.Write(t, b, 40 * kMiB);
-    f.RequireNoUnorderedAccess();
-    f.RequireValid();
+  const bool live_at_release = GENERATE(false, true), for_any_stream = GENERATE(false, true);
+  CaptureFixture f(Device(64));
+  const CUstream s = f.NewStream(), t = f.NewStream();
+  const Stream owner = for_any_stream ? kAnyStream : s;
+  const uint64_t pool = f.NewPool();
+  f.Begin(pool);
+  f.BeginCapture(s);
+  const uint64_t a = f.Allocate(40 * kMiB, owner);
+  f.Write(s, a, 40 * kMiB, "captured write");
+  if (!live_at_release) f.FreeAsync(a, owner);
+  const CUgraphExec exec = f.EndCapture(s);
+  f.End(pool);
+  sim::RunUntilIdle();
+  REQUIRE(f.heap().EmptyCache().ok());  // learns that all this is complete
+  // On another stream than the captured one: only a marker of the context covers it.
+  const CUstream runs_on = f.NewStream();
+  sim::HoldStream(0, runs_on);
+  f.LaunchGraph(exec, runs_on);
+  f.Release(pool);
+  if (live_at_release) f.FreeAsync(a, owner);
+  HeapError error;
+  // Needs the pool's pages; waiting for them never ends while the stream is held.
+  REQUIRE(f.heap().Allocate(40 * kMiB, kBlockAlignment, t, &error) == 0);
+  const uint64_t small = f.Allocate(10 * kMiB, t);
+  f.Write(t, small, 10 * kMiB);
+  sim::ReleaseStream(0, runs_on);
+  f.FreeAsync(small, t);
+  const uint64_t b = f.Allocate(40 * kMiB, t);
+  f.Write(t, b, 40 * kMiB);
+  f.RequireNoUnorderedAccess();
+  f.RequireValid();
+}
+
+TEST_CASE("a pool does not borrow between other streams' blocks: it could not keep the memory",
+          "[capture]") {
+  CaptureFixture f(Device(64));
+  const CUstream s = f.NewStream(), t = f.NewStream();
+  std::vector<uint64_t> blocks;
+  HeapError error;
+  while (const uint64_t at = f.heap().Allocate(100 * kKiB, kBlockAlignment, t, &error)) {
+    blocks.push_back(at);
   }
+  for (size_t i = 0; i < blocks.size(); i += 2) f.FreeAsync(blocks[i], t);
+  const uint64_t pool = f.NewPool();
+  f.Begin(pool);
+  f.BeginCapture(s);
+  REQUIRE(f.heap().Allocate(100 * kKiB, kBlockAlignment, s, &error) == 0);
+  REQUIRE(error.code == WEIR_ERROR_OUT_OF_MEMORY);
+  REQUIRE(f.device().CaptureSurvives(s));
+  f.End(pool);
+  f.Allocate(100 * kKiB, s);  // which ordinary memory may do
+  f.RequireValid();
 }
 
 TEST_CASE("outputs of a graph outlive the pool and can still be used and freed",
