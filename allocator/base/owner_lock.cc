@@ -39,7 +39,8 @@ void OwnerLock::Fence() {
 
 void OwnerLock::AwaitOwner() const {
   // The owner is busy for some nanoseconds, unless the system has put it to sleep in between.
-  for (int i = 0; busy_.load(std::memory_order_acquire); ++i) {
+  // Sequentially consistent, as the owner's steps are where it brings its own fence.
+  for (int i = 0; busy_.load(std::memory_order_seq_cst); ++i) {
     if (i >= 100) sched_yield();
   }
 }

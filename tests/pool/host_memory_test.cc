@@ -2,8 +2,11 @@
 //
 // Its own program, because it replaces operator new. Only allocations that DeviceHeap itself asks
 // for may fail: the simulated device lives in the same process and is no subject here.
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 #include "allocator/block/handle_table.h"
 #include "tests/pool/heap_fixture.h"
@@ -11,17 +14,35 @@
 
 namespace {
 thread_local long fail_after = -1;  // allocations that still succeed; -1: all of them
-}
 
-void* operator new(size_t bytes) {
+// A thread that has one stops in its next allocation until told to go on, or for 5 s.
+struct Gate {
+  std::atomic<bool> reached{false};
+  std::atomic<bool> open{false};
+};
+thread_local Gate* gate = nullptr;
+
+void PassGate() {
+  Gate* const mine = gate;
+  gate = nullptr;
+  mine->reached = true;
+  for (int i = 0; i < 5000 && !mine->open; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+}  // namespace
+
+// Not inline, or GCC sees through them and warns of malloc and delete in one function.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (gate != nullptr) PassGate();
   if (fail_after == 0) throw std::bad_alloc();
   if (fail_after > 0) --fail_after;
   if (void* p = std::malloc(bytes)) return p;
   throw std::bad_alloc();
 }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace weir {
 
@@ -101,6 +122,43 @@ TEST_CASE("records that a change holds back are not used up by others", "[host_m
   for (int i = 0; i < 100; ++i) pool.New();
   fail_after = -1;
   SUCCEED();
+}
+
+TEST_CASE("hits go on while another thread holds the heap lock", "[host_memory][cache]") {
+  HeapFixture f;
+  const CUstream s = f.NewStream();
+  const uint64_t used = f.Allocate(4 * kMiB);
+  constexpr uint64_t kSizes[] = {100, 4096, 50000, 200000};
+  for (uint64_t bytes : kSizes) f.FreeAsync(f.Allocate(bytes, s), s);
+  Gate under_lock;
+  std::thread holder([&] {  // a use is written down under the heap lock, in host memory
+    gate = &under_lock;
+    f.heap().RecordUse(used, s).ok();
+    gate = nullptr;
+  });
+  while (!under_lock.reached) std::this_thread::yield();
+  std::atomic<bool> counted{false};
+  std::thread waiting([&] {  // for the lock
+    weir_stats_t stats;
+    f.heap().GetStats(&stats);
+    counted = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  int hits = 0;
+  for (int i = 0; i < 1000; ++i) {
+    for (uint64_t bytes : kSizes) {
+      HeapError error;
+      const uint64_t at = f.heap().Allocate(bytes, 512, s, &error);
+      hits += at != 0 && f.heap().FreeAsync(at, s).ok();
+    }
+  }
+  const bool was_held = !counted;
+  under_lock.open = true;
+  holder.join();
+  waiting.join();
+  REQUIRE(was_held);
+  REQUIRE(hits == 4000);
+  f.RequireValid();
 }
 
 }  // namespace weir
