@@ -1,51 +1,13 @@
 // What thread caches hold, for whom, and who gets it back.
-#include "allocator/pool/thread_cache.h"
-
 #include <array>
-#include <set>
-#include <thread>
+#include <memory>
 
-#include "tests/pool/heap_fixture.h"
-#include "tests/support/worker.h"
+#include "tests/pool/cache_helpers.h"
 
 namespace weir {
 namespace {
 
-using test::HeapFixture;
-using test::Worker;
-
-const Stream kLegacy = reinterpret_cast<Stream>(uintptr_t{1});
-const Stream kPerThread = reinterpret_cast<Stream>(uintptr_t{2});
-
-// On both sides of every border between the ways a cache keeps blocks.
-constexpr uint64_t kCachedSizes[] = {1,     512,       4096,   3 * kKiB,   32 * kKiB,
-                                     32769, 33 * kKiB, 100000, 200 * kKiB, 256 * kKiB};
-
-// What the calling thread caches.
-uint64_t CachedBytes(const DeviceHeap& heap, Stream stream) {
-  const ThreadCache* cache = ThreadCaches::Find(&heap, stream);
-  return cache == nullptr ? 0 : cache->cached_bytes();
-}
-
-// From any thread: 0 if the heap has none.
-uint64_t AllocateIn(Worker& worker, DeviceHeap& heap, uint64_t bytes, Stream stream) {
-  uint64_t at = 0;
-  worker.Do([&] {
-    HeapError error;
-    at = heap.Allocate(bytes, kBlockAlignment, stream, &error);
-  });
-  return at;
-}
-weir_status_t FreeIn(Worker& worker, DeviceHeap& heap, uint64_t at, Stream stream) {
-  weir_status_t code = WEIR_OK;
-  worker.Do([&] { code = heap.FreeAsync(at, stream).code; });
-  return code;
-}
-uint64_t CachedIn(Worker& worker, const DeviceHeap& heap, Stream stream) {
-  uint64_t bytes = 0;
-  worker.Do([&] { bytes = CachedBytes(heap, stream); });
-  return bytes;
-}
+using namespace test;  // NOLINT: the fixture and the helpers
 
 TEST_CASE("a hit calls no driver function", "[cache]") {
   HeapFixture f;
@@ -267,37 +229,6 @@ TEST_CASE("a block freed on another stream than its own is not cached", "[cache]
   f.RequireValid();
 }
 
-TEST_CASE("a destroyed stream's cached memory waits for the context, also from its successor",
-          "[cache][order]") {
-  HeapFixture f;
-  const CUstream s = f.NewStream();
-  Worker worker;
-  for (uint64_t bytes : kCachedSizes) {
-    INFO(bytes);
-    sim::HoldStream(0, s);
-    std::set<uint64_t> before;
-    for (Worker* thread : {static_cast<Worker*>(nullptr), &worker}) {
-      const uint64_t at =
-          thread == nullptr ? f.Allocate(bytes, s) : AllocateIn(*thread, f.heap(), bytes, s);
-      f.Write(s, at, bytes);
-      before.insert(at);
-    }
-    f.FreeAsync(*before.begin(), s);
-    REQUIRE(FreeIn(worker, f.heap(), *before.rbegin(), s) == WEIR_OK);
-    REQUIRE(f.heap().StreamDestroyed(s).ok());
-    REQUIRE(CachedBytes(f.heap(), s) == 0);
-    REQUIRE(CachedIn(worker, f.heap(), s) == 0);
-    // A handle of the same value is another stream for the heap.
-    for (int i = 0; i < 70; ++i) {
-      REQUIRE(before.count(f.Allocate(bytes, s)) == 0);
-      REQUIRE(before.count(AllocateIn(worker, f.heap(), bytes, s)) == 0);
-    }
-    f.RequireValid();
-    sim::ReleaseStream(0, s);
-    sim::RunUntilIdle();
-  }
-}
-
 TEST_CASE("a request with an alignment gets it, whatever lies in the cache", "[cache]") {
   HeapFixture f;
   const CUstream s = f.NewStream();
@@ -318,86 +249,6 @@ TEST_CASE("a request with an alignment gets it, whatever lies in the cache", "[c
     }
   }
   f.RequireValid();
-}
-
-TEST_CASE("each thread has its own per-thread default stream", "[cache][order]") {
-  HeapFixture f;
-  Worker worker;
-  for (uint64_t bytes : kCachedSizes) {
-    INFO(bytes);
-    const uint64_t a = f.Allocate(bytes, kPerThread);
-    f.FreeAsync(a, kPerThread);
-    const uint64_t b = AllocateIn(worker, f.heap(), bytes, kPerThread);
-    REQUIRE(b != a);
-    REQUIRE(f.Allocate(bytes, kPerThread) == a);
-    const uint64_t deferred = f.Stats().deferred_frees;
-    REQUIRE(FreeIn(worker, f.heap(), a, kPerThread) == WEIR_OK);
-    REQUIRE(f.Stats().deferred_frees == deferred + 1);
-    f.FreeAsync(b, kPerThread);
-    REQUIRE(f.Stats().deferred_frees == deferred + 2);
-    f.RequireValid();
-  }
-}
-
-TEST_CASE("the two names of the legacy stream are one stream", "[cache]") {
-  HeapFixture f;
-  for (uint64_t bytes : kCachedSizes) {
-    const uint64_t a = f.Allocate(bytes, kLegacy);
-    f.FreeAsync(a, nullptr);
-    REQUIRE(f.Allocate(bytes, nullptr) == a);
-    f.FreeAsync(a, kLegacy);
-    REQUIRE(f.Allocate(bytes, kLegacy) == a);
-  }
-  REQUIRE(f.Stats().deferred_frees == 0);
-}
-
-TEST_CASE("the default stream of one device is not that of another", "[cache]") {
-  sim::Config config;
-  config.devices = 2;
-  HeapFixture f(config);
-  HeapError error;
-  const std::unique_ptr<DeviceHeap> second =
-      DeviceHeap::Create(f.device().Create(1), HeapOptions(), &error);
-  REQUIRE(second != nullptr);
-  for (int round = 0; round < 3; ++round) {
-    for (uint64_t bytes : kCachedSizes) {
-      for (DeviceHeap* heap : {&f.heap(), second.get()}) {
-        const uint64_t at = heap->Allocate(bytes, 512, nullptr, &error);
-        REQUIRE(heap->MayOwn(at));
-        REQUIRE(heap->FreeAsync(at, nullptr).ok());
-        REQUIRE(heap->Allocate(bytes, 512, nullptr, &error) == at);
-        REQUIRE(heap->FreeAsync(at, nullptr).ok());
-      }
-    }
-  }
-  REQUIRE(f.Stats().allocations == 0);
-  f.RequireValid();
-  REQUIRE(second->Verify().empty());
-  REQUIRE(second->EmptyCache().ok());
-}
-
-TEST_CASE("a thread's caches outlive their heap, and serve one at the same address", "[cache]") {
-  test::SimDevice device;
-  auto survivor = std::make_unique<Worker>();
-  for (int round = 0; round < 4; ++round) {
-    HeapError error;
-    std::unique_ptr<DeviceHeap> heap = DeviceHeap::Create(device.Create(0), HeapOptions(), &error);
-    REQUIRE(heap != nullptr);
-    Worker ends_after_heap;
-    for (Worker* worker : {survivor.get(), &ends_after_heap}) {
-      for (uint64_t bytes : kCachedSizes) {
-        const uint64_t at = AllocateIn(*worker, *heap, bytes, nullptr);
-        REQUIRE(heap->MayOwn(at));
-        REQUIRE(FreeIn(*worker, *heap, at, nullptr) == WEIR_OK);
-        REQUIRE(AllocateIn(*worker, *heap, bytes, nullptr) == at);
-        REQUIRE(FreeIn(*worker, *heap, at, nullptr) == WEIR_OK);
-      }
-    }
-    REQUIRE(heap->Verify().empty());
-    if (round == 3) survivor.reset();
-    REQUIRE(heap->EmptyCache().ok());
-    heap.reset();
-  }
 }
 
 }  // namespace
