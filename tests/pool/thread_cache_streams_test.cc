@@ -123,5 +123,28 @@ TEST_CASE("a thread's caches outlive their heap, and serve one at the same addre
   }
 }
 
+TEST_CASE("a heap forgets the caches of ended threads, whoever has the records next", "[cache]") {
+  sim::Config config;
+  config.devices = 2;
+  HeapFixture f(config);
+  HeapError error;
+  const std::unique_ptr<DeviceHeap> second =
+      DeviceHeap::Create(f.device().Create(1), HeapOptions(), &error);
+  REQUIRE(second != nullptr);
+  for (DeviceHeap* heap : {&f.heap(), second.get()}) {
+    Worker worker;  // the second has the record of the first
+    const uint64_t at = AllocateIn(worker, *heap, 4096, nullptr);
+    REQUIRE(FreeIn(worker, *heap, at, nullptr) == WEIR_OK);
+    const uint64_t cached = CachedIn(worker, *heap, nullptr);
+    REQUIRE(cached > 0);
+    if (heap == second.get()) {
+      REQUIRE(f.heap().EmptyCache().ok());
+      f.RequireValid();
+      REQUIRE(CachedIn(worker, *heap, nullptr) == cached);
+    }
+  }
+  REQUIRE(second->Verify().empty());
+}
+
 }  // namespace
 }  // namespace weir
