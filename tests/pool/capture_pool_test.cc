@@ -262,5 +262,71 @@ TEST_CASE("a stream may be destroyed while its pool lives, and the other way rou
   f.RequireValid();
 }
 
+TEST_CASE("threads begin and end routes, allocate and free for each other at the same time",
+          "[capture][threads]") {
+  CaptureFixture f;
+  constexpr size_t kThreads = 4;
+  constexpr int kSteps = 400;
+  const CUstream filtered = f.NewStream();
+  std::vector<CUstream> streams;
+  std::vector<uint64_t> pools;
+  for (size_t i = 0; i < kThreads; ++i) {
+    streams.push_back(f.NewStream());
+    pools.push_back(f.NewPool());
+  }
+  const uint64_t filter_pool = f.NewPool();
+  // Slots through which blocks pass from thread to thread.
+  std::vector<std::atomic<uint64_t>> slots(16);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      if (!f.EnterDevice()) ++wrong;
+      const auto expect = [&](bool ok) {
+        if (!ok) ++wrong;
+      };
+      const auto allocate_some = [&](Stream stream, std::vector<uint64_t> allowed) {
+        for (uint64_t bytes : kSizes) {
+          HeapError error;
+          const uint64_t at = f.heap().Allocate(bytes, kBlockAlignment, stream, &error);
+          expect(at != 0);
+          if (at == 0) continue;
+          expect(std::count(allowed.begin(), allowed.end(), f.PoolOf(at)) == 1);
+          const uint64_t other = slots[(bytes + t) % slots.size()].exchange(at);
+          if (other != 0) expect(f.heap().FreeAsync(other, streams[t]).ok());
+        }
+      };
+      for (int i = 0; i < kSteps; ++i) {
+        allocate_some(streams[t], {0});
+        allocate_some(filtered, {0, filter_pool});
+        expect(f.heap().BeginRoute(pools[t], nullptr, nullptr).ok());
+        allocate_some(streams[t], {pools[t]});
+        if (t == 0) {
+          expect(f.heap().BeginRoute(filter_pool, &IsStream, filtered).ok());
+          allocate_some(filtered, {filter_pool});
+          expect(f.heap().EndRoute(filter_pool).ok());
+        }
+        expect(f.heap().EndRoute(pools[t]).ok());
+        if (i % 50 == 0) expect(f.heap().EmptyCache().ok());
+        if (i % 50 == 25) {  // another pool from now on
+          expect(f.heap().ReleasePool(pools[t]).ok());
+          pools[t] += 1000;
+          expect(f.heap().CreatePool(pools[t]).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(wrong == 0);
+  for (const auto& slot : slots) {
+    if (slot != 0) f.Free(slot);
+  }
+  for (const uint64_t pool : pools) f.Release(pool);
+  f.Release(filter_pool);
+  REQUIRE(f.heap().EmptyCache().ok());
+  f.RequireValid();
+  REQUIRE(sim::UsedBytes(0) == 0);
+}
+
 }  // namespace
 }  // namespace weir
