@@ -318,6 +318,12 @@ uint64_t DeviceHeap::RequestedBytes(const Found& found) {
   return SizeOfClass(span->size_class) - (held & ~Span::kHasUses & 0xffff);
 }
 
+bool DeviceHeap::HasUses(const Found& found) {
+  const Span* span = found.block->span;
+  return span != nullptr ? (span->held[found.object].load() & Span::kHasUses) != 0
+                         : (found.block->requested.load() & Block::kHasUses) != 0;
+}
+
 void DeviceHeap::MarkUses(const Found& found) {
   if (Span* span = found.block->span) {
     Relaxed<uint16_t>& held = span->held[found.object];

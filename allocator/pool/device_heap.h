@@ -173,6 +173,7 @@ class DeviceHeap {
   Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   static uint64_t BytesOf(const Found& found);
   static uint64_t RequestedBytes(const Found& found);
+  static bool HasUses(const Found& found);
   static void MarkUses(const Found& found);
   static void MarkNotHeld(const Found& found);
   // Why Find has found nothing.

@@ -114,6 +114,8 @@ uint64_t DeviceHeap::AllocateThrough(ThreadCache* cache, const Request& request)
 bool DeviceHeap::FreeThrough(ThreadCache* cache, const Found& found, uint64_t address) {
   Block* block = found.block;
   if (cache->Push(block, address)) return true;
+  // Making space would not help a block with recorded uses, or one larger than the whole cache.
+  if (HasUses(found) || BytesOf(found) > options_.thread_cache_bytes) return false;
   const auto put_back = [this](Block* b, uint64_t at) {
     heap_mu_.AssertHeld();
     Uncache(b, at);

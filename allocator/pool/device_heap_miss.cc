@@ -74,6 +74,7 @@ uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapErr
     if (!rung.within_soft_limit) {
       if (status = CompleteDeferred(/*wait=*/true); status.is_fatal()) break;
       MutexLock lock(heap_mu_);
+      FlushCaches();  // of what was freed while the host waited
       if (const uint64_t address = TryAllocate(owner, request)) return address;
     }
     if (&rung == &rungs[3]) {

@@ -59,8 +59,10 @@ StreamHeap* DeviceHeap::StreamFor(StreamKey key, HeapError* error) {
   MutexLock lock(heap_mu_);
   if (StreamHeap* found = FindStream(key)) return found;
   if (key.pool != 0 && FindPool(key.pool, error) == nullptr) return nullptr;
-  streams_.push_back(std::make_unique<StreamHeap>(this, kind, key, granule_, &blocks_));
-  by_key_[key] = streams_.back().get();
+  auto made = std::make_unique<StreamHeap>(this, kind, key, granule_, &blocks_);
+  streams_.reserve(streams_.size() + 1);
+  by_key_[key] = made.get();
+  streams_.push_back(std::move(made));
   return streams_.back().get();
 }
 

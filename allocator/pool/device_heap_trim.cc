@@ -153,16 +153,21 @@ std::string DeviceHeap::Verify() {
     }
   }
   absl::flat_hash_map<const Handle*, uint32_t> live;
-  uint64_t active = 0;
+  uint64_t active = 0, idle = 0, cached = 0;
+  for (const ThreadCache* cache : caches_) cached += cache->cached_bytes();
   for (const auto& stream : streams_) {
     for (const Arena* arena : {&stream->small, &stream->large}) {
       arena->ForEachBlock([&](const Block& b) {
         if (b.is_free()) return;
         Arena::ForEachHandle(b.begin, b.end(), b.segment, [&](Handle* h) { ++live[h]; });
         if (b.span != nullptr) {
-          active += b.span->CountActive() * SizeOfClass(b.span->size_class);
+          const uint64_t in_use = b.span->CountActive();
+          active += in_use * b.span->object_bytes;
+          idle += (b.span->objects - b.span->free_count - in_use) * b.span->object_bytes;
         } else if (b.state == BlockState::kDeferred || b.requested.load() != Block::kNotHeld) {
           active += b.bytes;
+        } else if (b.state == BlockState::kLive) {
+          idle += b.bytes;
         }
       });
     }
@@ -174,6 +179,7 @@ std::string DeviceHeap::Verify() {
       return absl::StrCat("the handle at 0x", absl::Hex(h->at), " counts ", h->live,
                           " blocks, but ", live[h], " use it");
   }
+  if (idle != cached) return "what no caller holds and is not free is not what the caches hold";
   if (reserved != stats_.reserved_bytes) return "reserved_bytes is not the sum of all handles";
   if (active != stats_.active_bytes) return "active_bytes is not the sum of all blocks in use";
   if (stats_.requested_bytes > stats_.allocated_bytes ||
