@@ -193,6 +193,12 @@ void Arena::UncountLive(const Block& block, Epoch epoch) {
   });
 }
 
+bool Arena::IsEmpty() const {
+  return std::all_of(regions_.begin(), regions_.end(), [](const Block* first) {
+    return first->state == BlockState::kHole && first->next == nullptr;
+  });
+}
+
 Epoch Arena::NewestFree(const Block& block) {
   Epoch newest = 0;
   ForEachHandle(block.begin, block.end(), block.segment,

@@ -71,6 +71,8 @@ class Arena {
     ready_.ForEach(visit);
     for (Block* b = holes_; b != nullptr; b = b->bin_next) visit(b);
   }
+  // Whether it has neither memory nor anything in use, only whole chunks of address space.
+  bool IsEmpty() const;
   // The newest epoch in which memory was freed that shares a handle with the block.
   static Epoch NewestFree(const Block& block);
   uint64_t LargestHole() const;

@@ -72,16 +72,18 @@ template <typename Fn>
 int WithOwner(const void* ptr, Fn fn) noexcept {
   return Guarded([&] {
     HeapError error;
-    const Block* block = PointerIndex::Get().Find(AddressOf(ptr));
-    if (block != nullptr && block->owner != nullptr) return fn(*block->owner->heap);
     DeviceSlot* slot = OwnerOf(ptr, &error);
     return slot == nullptr ? error : slot->With(fn);
   });
 }
 
-[[gnu::noinline]] int FreeIntoHeap(void* ptr, Stream stream) noexcept {
-  return WithOwner(ptr,
-                   [ptr, stream](auto& heap) { return heap.FreeAsync(AddressOf(ptr), stream); });
+[[gnu::noinline]] int FreeIntoHeap(const ThreadCache* cache, void* ptr, Stream stream) noexcept {
+  DeviceHeap* heap = cache != nullptr ? cache->heap() : nullptr;
+  if (heap == nullptr || !heap->MayOwn(AddressOf(ptr))) {
+    return WithOwner(
+        ptr, [ptr, stream](auto& owner) { return owner.FreeAsync(AddressOf(ptr), stream); });
+  }
+  return Guarded([&] { return heap->FreeAsync(AddressOf(ptr), stream); });
 }
 
 }  // namespace
@@ -164,7 +166,7 @@ int weir_free_async(void* ptr, weir_stream_t stream) {
       cache->TryFree(block, AddressOf(ptr), stream)) {
     return WEIR_OK;
   }
-  return FreeIntoHeap(ptr, stream);
+  return FreeIntoHeap(cache, ptr, stream);
 }
 
 int weir_record_use(void* ptr, weir_stream_t stream) {

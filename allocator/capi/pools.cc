@@ -1,5 +1,6 @@
 // The C functions about capture pools.
 #include <atomic>
+#include <climits>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -23,8 +24,10 @@ template <typename Fn>
 int WithPool(weir_pool_t pool, Fn fn) noexcept {
   return Guarded([&]() -> HeapError {
     const Registry* registry = Registry::Existing();
-    const auto device = static_cast<int>(pool >> kDeviceShift) - 1;
-    DeviceSlot* slot = registry == nullptr ? nullptr : registry->ExistingDevice(device);
+    const uint64_t device = (pool >> kDeviceShift) - 1;  // 0 makes it huge
+    DeviceSlot* slot = registry == nullptr || device > INT_MAX
+                           ? nullptr
+                           : registry->ExistingDevice(static_cast<int>(device));
     if (slot == nullptr) {
       return {WEIR_ERROR_INVALID_ARGUMENT,
               absl::StrCat("0x", absl::Hex(pool), " is no capture pool")};

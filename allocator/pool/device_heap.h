@@ -153,11 +153,19 @@ class DeviceHeap {
   StreamHeap* FindStream(StreamKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Finds or makes the stream's heap; asks the driver for the device of a stream seen first.
   StreamHeap* StreamFor(StreamKey key, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // Deletes what is left of streams that are gone and whose memory is.
+  void DeleteUnusedStreams() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+
+  // ---- device_heap_pools.cc ----
   // The pool to which the calling thread's requests for the stream are routed; 0: none. Asks
   // filters, so without a lock.
   uint64_t PoolOf(Stream stream) ABSL_LOCKS_EXCLUDED(heap_mu_);
   std::shared_ptr<CapturePool> FindPool(uint64_t id, HeapError* error)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // The streams of a pool that was released become like streams that were destroyed.
+  void MakeOrdinary(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  // Records the context markers that memory needs, if no capture forbids it now.
+  void CloseContextEpochs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   void SetRoutes(Routes routes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Whether requests of a thread may be routed to a pool, so that its caches must not serve them.
   bool MayBeRouted(uint64_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
@@ -247,7 +255,8 @@ class DeviceHeap {
   // gone. True if it is stuck.
   bool PlaceOrForget(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Gives chunks that arenas do not need back to the reservation.
+  // Gives chunks that the stream's arenas, or any arenas, do not need back to the reservation.
+  void ReturnAddresses(StreamHeap* stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   void CollectAddresses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   bool TakeAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // False if the device's reservation is used up.

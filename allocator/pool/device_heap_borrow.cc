@@ -51,6 +51,7 @@ uint64_t DeviceHeap::BorrowFrom(Arena* arena, StreamHeap* taker, const Request& 
     return 0;
   }
   block->owner = taker;
+  ++taker->borrowed;
   ++stats_.borrowed_blocks;
   return Finish(taker, request, block);
 }
@@ -79,6 +80,7 @@ bool DeviceHeap::IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, O
 
 void DeviceHeap::ReturnBorrowed(Block* block, StreamHeap* borrower) {
   if (borrower->is_any()) {  // its frees take effect when all work is complete
+    --borrower->borrowed;
     block->arena->Free(block, /*epoch=*/0, /*keep=*/false);
     return;
   }
@@ -100,6 +102,7 @@ void DeviceHeap::TakeReturned() {
     while (Block* block = complete) {
       complete = block->bin_next;
       block->bin_next = nullptr;
+      --stream->borrowed;
       block->arena->Free(block, /*epoch=*/0, /*keep=*/false);
     }
   }

@@ -76,14 +76,16 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
   return block != nullptr ? Finish(owner, request, block) : 0;
 }
 
-void DeviceHeap::CollectAddresses() {
-  for (const auto& stream : streams_) {
-    for (Arena* arena : {&stream->small, &stream->large}) {
-      for (const AddressRange& range : arena->TakeHoles(AddressSpace::kChunk)) {
-        addresses_.Return(range.begin, range.bytes);
-      }
+void DeviceHeap::ReturnAddresses(StreamHeap* stream) {
+  for (Arena* arena : {&stream->small, &stream->large}) {
+    for (const AddressRange& range : arena->TakeHoles(AddressSpace::kChunk)) {
+      addresses_.Return(range.begin, range.bytes);
     }
   }
+}
+
+void DeviceHeap::CollectAddresses() {
+  for (const auto& stream : streams_) ReturnAddresses(stream.get());
 }
 
 bool DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {

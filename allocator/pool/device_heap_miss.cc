@@ -41,9 +41,9 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
 // ---- The rungs ----------------------------------------------------------------------------------
 
 uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapError* error) {
+  MutexLock space(space_mu_);  // from here on the stream's heap stays what it is
   StreamHeap* owner = StreamFor(key, error);
   if (owner == nullptr) return 0;
-  MutexLock space(space_mu_);
   const CallSeries series(*driver_);
   context_is_captured_.reset();
   DriverStatus status = CompleteDeferred(/*wait=*/false);
@@ -121,6 +121,8 @@ HeapError DeviceHeap::OutOfMemory(const Request& request) {
 // ---- Time ---------------------------------------------------------------------------------------
 
 bool DeviceHeap::ContextIsCaptured() {
+  // While requests are routed to a pool, a stream that was never seen here may be under capture.
+  if (has_routes_.load(std::memory_order_relaxed)) return true;
   if (context_is_captured_.has_value()) return *context_is_captured_;
   std::vector<Stream> streams{nullptr};  // the legacy stream stands for every blocking stream
   for (StreamHeap* s : Streams()) {
@@ -129,7 +131,9 @@ bool DeviceHeap::ContextIsCaptured() {
   }
   context_is_captured_ = std::any_of(streams.begin(), streams.end(), [this](Stream stream) {
     bool capturing = false;
-    return driver_->IsCapturing(stream, &capturing).ok() && capturing;
+    const DriverStatus status = driver_->IsCapturing(stream, &capturing);
+    // A stream that is gone is not captured; one that cannot be asked may be.
+    return status.ok() ? capturing : status.error_class() != DriverErrorClass::kMisuse;
   });
   return *context_is_captured_;
 }
@@ -151,7 +155,8 @@ DriverStatus DeviceHeap::CloseEpoch(StreamTimeline* timeline) {
 
 DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
   if (timeline->IsComplete(epoch)) return {};
-  if (timeline->kind() == StreamTimeline::Kind::kContext && ContextIsCaptured()) {
+  if (timeline->kind() == StreamTimeline::Kind::kContext && !timeline->HasMarkerFor(epoch) &&
+      ContextIsCaptured()) {
     return DriverStatus::CaptureForbids("cuCtxRecordEvent");
   }
   const DriverStatus status = timeline->Wait({*driver_, events_}, epoch);

@@ -1,5 +1,5 @@
-// DeviceHeap: which heap serves a request: streams, capture pools, routes.
-#include <algorithm>
+// DeviceHeap: the heaps of streams.
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,8 +58,11 @@ StreamHeap* DeviceHeap::StreamFor(StreamKey key, HeapError* error) {
                         : StreamTimeline::Kind::kStream;
   MutexLock lock(heap_mu_);
   if (StreamHeap* found = FindStream(key)) return found;
-  if (key.pool != 0 && FindPool(key.pool, error) == nullptr) return nullptr;
-  auto made = std::make_unique<StreamHeap>(this, kind, key, granule_, &blocks_);
+  if (HeapError gone; key.pool != 0 && FindPool(key.pool, &gone) == nullptr) {
+    key.pool = 0;  // released since the request was routed there
+    if (StreamHeap* found = FindStream(key)) return found;
+  }
+  auto made = std::make_unique<StreamHeap>(kind, key, granule_, &blocks_);
   streams_.reserve(streams_.size() + 1);
   by_key_[key] = made.get();
   streams_.push_back(std::move(made));
@@ -80,121 +83,24 @@ HeapError DeviceHeap::StreamDestroyed(Stream stream) {
     gone->key = {kNoStream, 0, gone->key.pool};
   }
   last_stream_ = nullptr;
+  DeleteUnusedStreams();
   return {};
 }
 
-// ---- Capture pools ------------------------------------------------------------------------------
-
-std::shared_ptr<CapturePool> DeviceHeap::FindPool(uint64_t id, HeapError* error) {
-  for (const auto& pool : pools_) {
-    if (pool->id == id) return pool;
-  }
-  *error = HeapError(WEIR_ERROR_INVALID_ARGUMENT,
-                     absl::StrCat("0x", absl::Hex(id), " is no capture pool, or was released"));
-  return nullptr;
-}
-
-HeapError DeviceHeap::CreatePool(uint64_t id) {
-  MutexLock lock(heap_mu_);
-  pools_.push_back(std::make_shared<CapturePool>(CapturePool{id, 1}));
-  return {};
-}
-
-HeapError DeviceHeap::RetainPool(uint64_t id) {
-  MutexLock lock(heap_mu_);
-  HeapError error;
-  if (const auto pool = FindPool(id, &error)) ++pool->users;
-  return error;
-}
-
-HeapError DeviceHeap::BeginRoute(uint64_t id, RouteFilter filter, void* user) {
-  MutexLock lock(heap_mu_);
-  HeapError error;
-  const auto pool = FindPool(id, &error);
-  if (pool == nullptr) return error;
-  Routes routes = *routes_;
-  routes.push_back({pool, filter == nullptr ? ThreadNumber() : 0, filter, user});
-  SetRoutes(std::move(routes));
-  return {};
-}
-
-HeapError DeviceHeap::EndRoute(uint64_t id) {
-  {
-    MutexLock lock(heap_mu_);
-    HeapError error;
-    if (FindPool(id, &error) == nullptr) return error;
-    Routes routes = *routes_;
-    // The newest of the pool that the thread can mean.
-    const auto route = std::find_if(routes.rbegin(), routes.rend(), [&](const Route& r) {
-      return r.pool->id == id && (r.thread == 0 || r.thread == ThreadNumber());
-    });
-    if (route == routes.rend()) {
-      return {WEIR_ERROR_INVALID_ARGUMENT,
-              "no route to the capture pool was begun (a thread's route ends in its thread)"};
+void DeviceHeap::DeleteUnusedStreams() {
+  const auto is_unused = [](const std::unique_ptr<StreamHeap>& s) {
+    return s->key == StreamKey{kNoStream} && s->borrowed == 0 && !s->timeline.has_deferred() &&
+           !s->timeline.has_markers() && s->small.IsEmpty() && s->large.IsEmpty();
+  };
+  for (const auto& [address, streams] : uses_) {
+    for (const StreamHeap* stream : streams) {
+      if (stream->key.stream == kNoStream) return;  // a block still refers to a stream that is gone
     }
-    routes.erase(std::next(route).base());
-    SetRoutes(std::move(routes));
   }
-  TryCompleteDeferred();  // frees that waited for the end of the capture
-  return {};
-}
-
-HeapError DeviceHeap::ReleasePool(uint64_t id) {
-  MutexLock space(space_mu_);  // no miss is about to give the pool memory
-  MutexLock lock(heap_mu_);
-  HeapError error;
-  const auto pool = FindPool(id, &error);
-  if (pool == nullptr) return error;
-  const bool is_routed =
-      std::any_of(routes_->begin(), routes_->end(), [&](const Route& r) { return r.pool == pool; });
-  if (pool->users == 1 && is_routed) {
-    return {WEIR_ERROR_INVALID_ARGUMENT,
-            "requests are still routed to the capture pool: call weir_pool_end first"};
-  }
-  if (--pool->users > 0) return {};
   for (const auto& stream : streams_) {
-    if (stream->key.pool != id) continue;
-    by_key_.erase(stream->key);
-    stream->timeline.BecomeContext();
-    for (Handle* h : handles_.all()) {
-      // A graph may be running on any stream of the context.
-      if (h->arena != nullptr && h->arena->owner() == stream.get())
-        h->idle_epoch = stream->timeline.open();
-    }
-    stream->key = {kNoStream};
+    if (is_unused(stream)) ReturnAddresses(stream.get());
   }
-  last_stream_ = nullptr;
-  std::erase(pools_, pool);
-  return {};
-}
-
-// ---- Routes -------------------------------------------------------------------------------------
-
-uint64_t DeviceHeap::PoolOf(Stream stream) {
-  std::shared_ptr<const Routes> routes;
-  {
-    MutexLock lock(heap_mu_);
-    routes = routes_;
-  }
-  for (auto route = routes->rbegin(); route != routes->rend(); ++route) {
-    const bool leads = route->filter != nullptr ? route->filter(stream, route->user) != 0
-                                                : route->thread == ThreadNumber();
-    if (leads) return route->pool->id;
-  }
-  return 0;
-}
-
-void DeviceHeap::SetRoutes(Routes routes) {
-  routes_ = std::make_shared<const Routes>(std::move(routes));
-  has_routes_.store(!routes_->empty(), std::memory_order_relaxed);
-  const CacheVisit visit(caches_);
-  for (ThreadCache* cache : caches_) cache->EnableAllocation(!MayBeRouted(cache->thread()));
-}
-
-bool DeviceHeap::MayBeRouted(uint64_t thread) {
-  return std::any_of(routes_->begin(), routes_->end(), [thread](const Route& route) {
-    return route.filter != nullptr || route.thread == thread;
-  });
+  std::erase_if(streams_, is_unused);
 }
 
 }  // namespace weir

@@ -116,7 +116,13 @@ HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
   ReclaimRooms();
   const uint64_t below_limit =
       stats_.memory_limit > stats_.reserved_bytes ? stats_.memory_limit - stats_.reserved_bytes : 0;
-  *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes;
+  uint64_t kept_by_pools = 0;
+  FlushKept();  // which counts for its handles
+  for (const Handle* h : handles_.all()) {
+    if (h->live == 0 && !IsSupply(*h)) kept_by_pools += h->bytes;
+  }
+  *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes -
+                kept_by_pools;
   return {};
 }
 
@@ -130,6 +136,7 @@ void DeviceHeap::GetStats(weir_stats_t* stats) {
   ReclaimRooms();
   *stats = stats_;
   stats->mechanisms_off = driver_->mechanisms_switched_off();
+  stats->streams = streams_.size();
   stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
 }
 

@@ -33,20 +33,15 @@ struct StreamKey {
   }
 };
 
-class DeviceHeap;
-
 struct StreamHeap {
-  StreamHeap(DeviceHeap* device_heap, StreamTimeline::Kind kind, StreamKey stream_key,
-             uint64_t granule, BlockPool* blocks)
-      : heap(device_heap),
-        key(stream_key),
+  StreamHeap(StreamTimeline::Kind kind, StreamKey stream_key, uint64_t granule, BlockPool* blocks)
+      : key(stream_key),
         timeline(kind, stream_key.stream),
         small(granule, this, blocks),
         large(granule, this, blocks) {}
 
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 
-  DeviceHeap* const heap;
   // Whether another stream key means the same stream, whatever the pools.
   bool IsStream(const StreamKey& other) const {
     return key.stream == other.stream && key.thread == other.thread;
@@ -60,8 +55,9 @@ struct StreamHeap {
   Arena small;  // spans, and blocks of up to 256 KiB
   Arena large;
   SpanLists spans;  // cut from blocks of `small`, or borrowed
-  // Heap lock. Borrowed blocks that were freed here and wait for this stream before they go back to
-  // their arena; the newest first.
+  // Heap lock. How many blocks in arenas of other streams are this one's; and those of them that
+  // were freed and wait for this stream before they go back, the newest first.
+  uint64_t borrowed = 0;
   Block* returning = nullptr;
 };
 

@@ -31,6 +31,8 @@
 
 namespace weir {
 
+class DeviceHeap;
+
 // How many objects of each class a cache holds: 256 KiB of them, at most 64.
 struct CacheClass {
   uint32_t size, capacity, first;  // entries [first, first + capacity)

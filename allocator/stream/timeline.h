@@ -88,6 +88,9 @@ class StreamTimeline {
   // and nothing is queued, if no marker covers it.
   bool MakeStreamWait(const MarkerCalls& calls, Epoch epoch, Stream stream, DriverStatus* status);
   bool has_markers() const { return !markers_.empty(); }
+  bool HasMarkerFor(Epoch epoch) const {
+    return !markers_.empty() && markers_.back().epoch >= epoch;
+  }
 
   // The stream is gone: from now on its memory is proved complete through the context.
   void BecomeContext() { kind_ = Kind::kContext; }

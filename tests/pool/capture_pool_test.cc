@@ -208,7 +208,6 @@ TEST_CASE("what is wrong about a pool is said and changes nothing", "[capture]")
   bool refused = false;
   other.Do([&] { refused = IsRefusal(f.heap().EndRoute(pool)); });  // not that thread's
   REQUIRE(refused);
-  REQUIRE(IsRefusal(f.heap().ReleasePool(pool)));  // routed
   const uint64_t a = f.Allocate(2000, s);
   REQUIRE(f.PoolOf(a) == pool);
   f.End(pool);
@@ -228,13 +227,15 @@ TEST_CASE("a pool ends with its last user", "[capture]") {
   f.FreeAsync(f.Allocate(6 * kMiB, s), s);
   REQUIRE(f.heap().RetainPool(pool).ok());
   REQUIRE(f.heap().RetainPool(pool).ok());
-  f.Release(pool);  // allowed while it is routed: two users are left
   f.Release(pool);
-  REQUIRE(IsRefusal(f.heap().ReleasePool(pool)));
-  f.End(pool);
+  f.Release(pool);  // one user is left
   REQUIRE(f.heap().EmptyCache().ok());
   REQUIRE(f.Stats().reserved_bytes >= 6 * kMiB);  // the pool keeps what it has
-  f.Release(pool);
+  f.Release(pool);                                // ends the route too
+  REQUIRE(IsRefusal(f.heap().EndRoute(pool)));
+  const uint64_t ordinary = f.Allocate(2000, s);
+  REQUIRE(f.PoolOf(ordinary) == 0);
+  f.FreeAsync(ordinary, s);
   REQUIRE(f.heap().EmptyCache().ok());
   REQUIRE(f.Stats().reserved_bytes == 0);
   REQUIRE(IsRefusal(f.heap().RetainPool(pool)));

@@ -135,8 +135,9 @@ WEIR_API size_t weir_usable_size(const void* ptr);
  * failed is ended in the same way; it leaves nothing behind. Not in mode:passthrough. */
 typedef uint64_t weir_pool_t; /* 0 is never a pool */
 
-/* A pool with one user; retain adds one, release takes one away, and the last ends the pool. A
- * pool to which requests are still routed cannot be ended. */
+/* A pool with one user; retain adds one, release takes one away, and the last ends the pool and the
+ * routes that still lead to it. A pool keeps its memory by stream: what was freed on a stream that
+ * was destroyed since serves nobody until the release. */
 WEIR_API int weir_pool_create(int device, weir_pool_t* pool);
 WEIR_API int weir_pool_retain(weir_pool_t pool);
 WEIR_API int weir_pool_release(weir_pool_t pool);
@@ -151,7 +152,8 @@ WEIR_API int weir_pool_begin(weir_pool_t pool);
 typedef int (*weir_pool_filter_t)(weir_stream_t stream, void* user);
 WEIR_API int weir_pool_begin_filter(weir_pool_t pool, weir_pool_filter_t filter, void* user);
 
-/* Ends the newest route to the pool. */
+/* Ends the newest route to the pool. A filter may still be running when it returns: `user` must
+ * outlive the requests that other threads have begun before. */
 WEIR_API int weir_pool_end(weir_pool_t pool);
 
 /* ---- Copies, so that a C program needs no other CUDA library -----------------------------------
@@ -216,7 +218,8 @@ typedef struct weir_stats {
   uint64_t memory_limit;    /* bytes; UINT64_MAX without a limit */
   uint64_t mechanisms_off;  /* optional driver mechanisms that failed and are off, each told once */
   uint64_t borrowed_blocks; /* blocks in granules of another stream, handed out so far */
-  uint64_t unused_[14];     /* room to grow without a change of size */
+  uint64_t streams;         /* streams, by pool, that are known or whose memory is still held */
+  uint64_t unused_[13];     /* room to grow without a change of size */
 } weir_stats_t;
 
 /* All zero, without a limit, for a device that has not been used yet: it is not started for this.
