@@ -96,10 +96,9 @@ TEST_CASE("what is no pool, and what cannot be done to one, is an error with a t
   CHECK(weir_pool_end(pool) == WEIR_ERROR_INVALID_ARGUMENT);
   CHECK(ErrorSays("no route"));
   REQUIRE(weir_pool_begin(pool) == WEIR_OK);
+  REQUIRE(weir_pool_release(pool) == WEIR_OK);  // ends the route
+  CHECK(weir_pool_end(pool) == WEIR_ERROR_INVALID_ARGUMENT);
   CHECK(weir_pool_release(pool) == WEIR_ERROR_INVALID_ARGUMENT);
-  CHECK(ErrorSays("weir_pool_end"));
-  REQUIRE(weir_pool_end(pool) == WEIR_OK);
-  REQUIRE(weir_pool_release(pool) == WEIR_OK);
 
   CHECK(weir_pool_create(0, nullptr) == WEIR_ERROR_INVALID_ARGUMENT);
   weir_pool_t made = 77;
@@ -155,9 +154,10 @@ TEST_CASE("a Scope routes for its lifetime and keeps its pool", "[pools][cpp_api
       CHECK(IsKept(60 * kMiB, stream));
     }
     CHECK(SimulatedWeir::Stats().reserved_bytes >= 6 * kMiB);
-    REQUIRE(weir_empty_cache(0) == WEIR_OK);
-    CHECK(SimulatedWeir::Stats().reserved_bytes < 60 * kMiB);
   }
+  // That the inner pool's memory is complete is proved when no capture can be under way any more.
+  REQUIRE(weir_empty_cache(0) == WEIR_OK);
+  CHECK(SimulatedWeir::Stats().reserved_bytes < 60 * kMiB);
   CHECK_FALSE(IsKept(6 * kMiB, stream));
 }
 

@@ -129,7 +129,8 @@ WEIR_API size_t weir_usable_size(const void* ptr);
  *
  * Blocks of a pool are freed with the ordinary functions, during the capture or later; the memory
  * then serves the same pool again, and only that, until the pool is released. Memory that is
- * released is reused when all work submitted to the device before the release is complete. Graphs
+ * released is reused when all work submitted to the device before the release is complete, which is
+ * found out when no route exists any more. Graphs
  * that share a pool share its memory: they must not run at the same time. Frees during a capture
  * that must wait for a captured stream take effect when the capture has ended. A capture that
  * failed is ended in the same way; it leaves nothing behind. Not in mode:passthrough. */
