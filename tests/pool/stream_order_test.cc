@@ -243,4 +243,27 @@ TEST_CASE("under capture a miss uses what needs no proof, and does not fail for 
   f.RequireNoRaces();
 }
 
+TEST_CASE("streams of different priorities are streams like any other", "[order]") {
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  HeapFixture f(config);
+  CUstream urgent = nullptr, patient = nullptr;
+  const auto create =
+      f.device().Find<PFN_cuStreamCreateWithPriority_v5050>("cuStreamCreateWithPriority", 5050);
+  REQUIRE(create(&urgent, CU_STREAM_NON_BLOCKING, -5) == CUDA_SUCCESS);
+  REQUIRE(create(&patient, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS);
+  for (int i = 0; i < 20; ++i) {
+    const CUstream first = i % 2 == 0 ? urgent : patient, second = i % 2 == 0 ? patient : urgent;
+    const uint64_t large = f.Allocate(40 * kMiB, first), small = f.Allocate(3000, first);
+    f.Write(first, large, 40 * kMiB);
+    f.Write(first, small, 3000);
+    f.device().OrderAfter(first, second);
+    f.Read(second, large, 40 * kMiB);
+    f.FreeAsync(large, second);
+    f.FreeAsync(small, first);
+  }
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
 }  // namespace weir
