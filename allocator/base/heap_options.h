@@ -43,7 +43,7 @@ struct HeapOptions {
 
   // What a thread may keep of one stream's freed small blocks, so that it needs no lock for the
   // next ones. 0: no thread caches.
-  uint64_t thread_cache_bytes = 4 * kMiB;
+  uint64_t thread_cache_bytes = 8 * kMiB;
 
   // A borrowed block may make the borrowing stream wait, on the device, for the stream it is from.
   Borrowing borrow = Borrowing::kPressure;

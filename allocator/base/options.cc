@@ -131,7 +131,7 @@ constexpr Knob kKnobs[] = {
      &SetBytes<&HeapOptions::marker_bytes>},
     {"borrow", "never|pressure|small", "pressure",
      "when a stream takes free parts of granules that another stream uses", &SetBorrow},
-    {"thread_cache", "BYTES", "4MiB", "small blocks a thread keeps of one stream; 0: none",
+    {"thread_cache", "BYTES", "8MiB", "small blocks a thread keeps of one stream; 0: none",
      &SetBytes<&HeapOptions::thread_cache_bytes>},
 };
 

@@ -60,7 +60,10 @@ class DeviceHeap {
   HeapError StreamDestroyed(Stream stream);
   uint64_t UsableSize(uint64_t address);
   // Whether a pointer can be one of this heap's. A pointer for which no heap says yes is foreign.
-  bool MayOwn(uint64_t address);
+  bool MayOwn(uint64_t address) {
+    return address - reservation_begin_ < reservation_bytes_ ||
+           (has_segments_.load(std::memory_order_relaxed) && OwnsSegmentAt(address));
+  }
 
   HeapError EmptyCache() { return Trim(0); }
   HeapError Trim(uint64_t keep_bytes);
@@ -149,7 +152,12 @@ class DeviceHeap {
   void UnbindCaches(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_streams.cc ----
-  static StreamKey KeyOf(Stream stream);
+  static StreamKey KeyOf(Stream stream) {
+    constexpr uintptr_t kLegacy = 1, kPerThread = 2;
+    const auto value = reinterpret_cast<uintptr_t>(stream);
+    if (value > kPerThread || value == 0) return {stream};
+    return value == kLegacy ? StreamKey{nullptr} : StreamKey{stream, ThreadNumber()};
+  }
   StreamHeap* FindStream(StreamKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Finds or makes the stream's heap; asks the driver for the device of a stream seen first.
   StreamHeap* StreamFor(StreamKey key, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
@@ -269,6 +277,7 @@ class DeviceHeap {
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_trim.cc ----
+  bool OwnsSegmentAt(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);
   // Releases idle complete handles, highest address first, until reserved <= keep_bytes.
   DriverStatus ReleaseIdle(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus ReleaseHandle(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);

@@ -8,18 +8,11 @@
 namespace weir {
 namespace {
 
-const Stream kLegacyStream = reinterpret_cast<Stream>(uintptr_t{1});
 const Stream kPerThreadStream = reinterpret_cast<Stream>(uintptr_t{2});
 
 }  // namespace
 
 // ---- Streams ------------------------------------------------------------------------------------
-
-StreamKey DeviceHeap::KeyOf(Stream stream) {
-  if (stream == kLegacyStream) return {nullptr};
-  if (stream == kPerThreadStream) return {stream, ThreadNumber()};
-  return {stream};
-}
 
 StreamHeap* DeviceHeap::FindStream(StreamKey key) {
   if (last_stream_ != nullptr && last_stream_->key == key) return last_stream_;

@@ -100,9 +100,7 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
   return status;
 }
 
-bool DeviceHeap::MayOwn(uint64_t address) {
-  if (address - reservation_begin_ < reservation_bytes_) return true;
-  if (!has_segments_.load(std::memory_order_relaxed)) return false;
+bool DeviceHeap::OwnsSegmentAt(uint64_t address) {
   MutexLock lock(heap_mu_);
   return std::any_of(handles_.all().begin(), handles_.all().end(), [&](const Handle* h) {
     return address >= h->at && address - h->at < h->bytes;

@@ -70,7 +70,7 @@ TEST_CASE("options that are not named keep their defaults", "[options]") {
   CHECK(options.heap.handle_divisor == 512);
   CHECK(options.heap.max_handle_bytes == 128 * kMiB);
   CHECK(options.heap.marker_bytes == 64 * kMiB);
-  CHECK(options.heap.thread_cache_bytes == 4 * kMiB);
+  CHECK(options.heap.thread_cache_bytes == 8 * kMiB);
 }
 
 TEST_CASE("every key sets its option", "[options]") {
