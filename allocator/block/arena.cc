@@ -42,6 +42,9 @@ std::vector<AddressRange> Arena::TakeHoles(uint64_t unit) {
   std::vector<Block*> holes;
   for (Block* b = holes_; b != nullptr; b = b->bin_next) holes.push_back(b);
   std::vector<AddressRange> taken;
+  taken.reserve(holes.size());  // all host memory before anything changes
+  blocks_->Reserve(2 * holes.size());
+  regions_.reserve(regions_.size() + 2 * holes.size());
   for (Block* hole : holes) {
     const uint64_t begin = AlignUp(hole->begin, unit), end = AlignDown(hole->end(), unit);
     if (begin >= end) continue;

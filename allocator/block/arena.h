@@ -35,6 +35,8 @@ class Arena {
   std::vector<AddressRange> TakeHoles(uint64_t unit);
   // Adds a classic segment, mapped for ever: a region of its own, wholly ready.
   void AddSegment(Handle* segment);
+  // Makes sure that the next AddSegment needs no host memory for its region. May throw.
+  void ReserveRegion() { regions_.reserve(regions_.size() + 1); }
   // Takes an idle classic segment out again, before the driver gets it back.
   void RemoveSegment(Handle* segment);
 

@@ -220,22 +220,18 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
 
 void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* user,
                             bool* record_marker) {
-  absl::InlinedVector<StreamTimeline*, 4> waits;
+  Timelines waits;
   if (user != found.block->owner || user->is_any()) waits.push_back(&user->timeline);
   if (const auto uses = uses_.find(address); uses != uses_.end()) {
     for (StreamHeap* use : uses->second) {
       if (use != user) waits.push_back(&use->timeline);
     }
   }
-  std::shared_ptr<DeferredFree> deferred;
-  if (!waits.empty()) {
-    deferred =
-        std::make_shared<DeferredFree>(DeferredFree{address, static_cast<uint32_t>(waits.size())});
-  }
-  uses_.erase(address);  // from here on nothing refuses the free
   const uint64_t bytes = BytesOf(found), requested = RequestedBytes(found);
+  if (!waits.empty()) DeferBehind(waits, address, bytes);
+  uses_.erase(address);  // from here on nothing refuses the free
   MarkNotHeld(found);
-  if (deferred == nullptr) {
+  if (waits.empty()) {
     CountFree(requested, bytes);
     PutBack(found, /*keep=*/true);
     return;
@@ -249,9 +245,20 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
   } else {
     found.block->state = BlockState::kDeferred;
   }
-  for (StreamTimeline* wait : waits) {
-    wait->Defer(deferred, bytes);
+  for (const StreamTimeline* wait : waits) {
     *record_marker |= wait->unmarked_bytes() >= options_.marker_bytes;
+  }
+}
+
+void DeviceHeap::DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes) {
+  const auto free =
+      std::make_shared<DeferredFree>(DeferredFree{address, static_cast<uint32_t>(waits.size())});
+  size_t done = 0;
+  try {
+    for (; done < waits.size(); ++done) waits[done]->Defer(free, bytes);
+  } catch (const std::bad_alloc&) {
+    while (done > 0) waits[--done]->UndoDefer(bytes);
+    throw;
   }
 }
 

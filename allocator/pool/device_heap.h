@@ -104,8 +104,8 @@ class DeviceHeap {
   };
   // What a rung has found out before it plans again.
   struct Known {
-    bool proved = false;    // idle handles whose work is complete are known
-    bool may_wait = false;  // for the others; set with proved. Never in a rung that may not
+    bool proved = false;           // idle handles whose work is complete are known
+    bool context_captured = true;  // set with proved
     bool addresses_exhausted = false;
   };
   struct Change;  // a mapping under way; device_heap_map.cc
@@ -120,6 +120,7 @@ class DeviceHeap {
     const uint64_t self_;
   };
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;
+  using Timelines = absl::InlinedVector<StreamTimeline*, 4>;
 
   DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
   static Request MakeRequest(uint64_t bytes, uint64_t alignment);
@@ -200,6 +201,9 @@ class DeviceHeap {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FreeBehind(const Found& found, uint64_t address, StreamHeap* user, bool* record_marker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // May throw std::bad_alloc, and has done nothing then.
+  void DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.
   void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // A deferred free takes effect: the memory may be reused in its owner's order.
@@ -273,6 +277,8 @@ class DeviceHeap {
                               DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   bool IsComplete(const Handle& handle) const;
   // Whether its memory, when idle, may go anywhere: a capture pool keeps what it has.
+  // Whether the host can wait for an idle handle's work while a stream of the context is captured.
+  bool CanWaitInCapture(const Handle& handle) const;
   bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 

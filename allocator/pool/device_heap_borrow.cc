@@ -10,6 +10,8 @@
 // the stream that borrows a small block waits for them on the device. That makes one stream depend
 // on another, so it comes after all that needs no wait, and the host waits only before the request
 // would fail.
+#include <new>
+
 #include "allocator/pool/device_heap.h"
 
 namespace weir {
@@ -44,7 +46,14 @@ uint64_t DeviceHeap::BorrowFrom(Arena* arena, StreamHeap* taker, const Request& 
     newest = Arena::NewestFree(*block);
   }
   // Nobody holds the block meanwhile, and no miss or trim runs.
-  const bool ordered = IsOrdered(arena->owner(), newest, taker, order, status);
+  bool ordered = false;
+  try {
+    ordered = IsOrdered(arena->owner(), newest, taker, order, status);
+  } catch (const std::bad_alloc&) {
+    MutexLock lock(heap_mu_);
+    arena->Free(block, /*epoch=*/0, /*keep=*/false);
+    throw;
+  }
   MutexLock lock(heap_mu_);
   if (!ordered) {
     arena->Free(block, /*epoch=*/0, /*keep=*/false);
@@ -61,7 +70,7 @@ bool DeviceHeap::IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, O
   StreamTimeline& timeline = lender->timeline;
   if (timeline.IsComplete(epoch)) return true;
   if (order == Order::kNothing) return false;
-  if (epoch == timeline.open()) {
+  if (!timeline.HasMarkerFor(epoch)) {
     if (*status = CloseEpoch(&timeline); !status->ok()) return false;
   }
   if (*status = timeline.Poll({*driver_, events_}); !status->ok()) return false;

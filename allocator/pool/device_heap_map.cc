@@ -34,6 +34,12 @@ bool DeviceHeap::IsSupply(const Handle& handle) const {
   return handle.arena == nullptr || handle.arena->owner()->key.pool == 0;
 }
 
+bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
+  const StreamTimeline& timeline = handle.arena->owner()->timeline;
+  return timeline.kind() == StreamTimeline::Kind::kStream ||
+         timeline.HasMarkerFor(handle.idle_epoch);
+}
+
 void DeviceHeap::FlushKept() {
   for (const auto& stream : streams_) {
     stream->small.FlushKept();
@@ -64,10 +70,16 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
     }
     if (*status = ProveIdle(); !status->ok()) return 0;
     known.proved = true;
-    known.may_wait = rung.may_wait && !ContextIsCaptured();
+    known.context_captured = ContextIsCaptured();
   }
   const uint64_t start_ns = driver_->NowNs();
-  *status = Carry(&change);
+  try {
+    *status = Carry(&change);
+  } catch (const std::bad_alloc&) {
+    MutexLock lock(heap_mu_);
+    Commit(&change, /*success=*/false);
+    throw;
+  }
   const uint64_t driver_ns = driver_->NowNs() - start_ns;
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += driver_ns;
@@ -148,7 +160,11 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     // The host waits only where new memory cannot take the place of waiting.
     if (sum < deficit && !known.proved) return Planned::kNeedsProof;
     if (sum + room_below(hard) < window->missing) {
-      rules.take_incomplete = known.may_wait;
+      // A capture forbids to record the marker that memory of the context would be waited for with.
+      std::erase_if(supply, [&](const Handle* h) {
+        return known.context_captured && !IsComplete(*h) && !CanWaitInCapture(*h);
+      });
+      rules.take_incomplete = rung.may_wait;
       victims = ChooseVictims(supply, deficit, rules);
       sum = 0;
       for (const Handle* h : victims) sum += h->bytes;
@@ -296,14 +312,23 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
       return 0;
     }
   }
+  {
+    MutexLock lock(heap_mu_);  // host memory first, as in PlanLocked
+    handles_.Reserve(1);
+    blocks_.Hold(1);
+    arena.ReserveRegion();
+  }
   const uint64_t start_ns = driver_->NowNs();
   DeviceAddress at = 0;
   *status = driver_->AllocateClassic(bytes, &at);
   const uint64_t driver_ns = driver_->NowNs() - start_ns;
+  const bool covered = status->ok() && PointerIndex::Get().Cover(at, bytes);
+  if (status->ok() && !covered) driver_->FreeClassic(at).IgnoreError();
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += driver_ns;
+  blocks_.Unhold(1);
   if (!status->ok()) return 0;
-  WEIR_CHECK(PointerIndex::Get().Cover(at, bytes));
+  if (!covered) throw std::bad_alloc();  // no host memory for the index
   has_segments_.store(true, std::memory_order_relaxed);
   Handle* segment = handles_.New(bytes);
   segment->at = at;

@@ -188,7 +188,7 @@ DriverStatus DeviceHeap::CompleteOnce(bool wait) {
     if (wait) {
       status = WaitFor(&timeline, last);
     } else {
-      if (last == timeline.open()) status = CloseEpoch(&timeline);
+      if (!timeline.HasMarkerFor(last)) status = CloseEpoch(&timeline);
       if (status.ok()) status = timeline.Poll({*driver_, events_});
     }
     if (!status.ok()) result = status;
@@ -200,15 +200,16 @@ DriverStatus DeviceHeap::CompleteOnce(bool wait) {
 }
 
 void DeviceHeap::ReleaseComplete() {
-  std::vector<std::shared_ptr<DeferredFree>> complete;
-  for (const auto& stream : streams_) stream->timeline.TakeComplete(&complete);
-  for (const auto& free : complete) {
-    Block* block = PointerIndex::Get().Find(free->address);
-    uint32_t object = 0;
-    if (block->span != nullptr) {
-      WEIR_CHECK(SpanLists::ObjectAt(*block->span, free->address, &object));
-    }
-    Release({block, object});
+  for (const auto& stream : streams_) {
+    stream->timeline.TakeComplete([this](uint64_t address) {
+      heap_mu_.AssertHeld();
+      Block* block = PointerIndex::Get().Find(address);
+      uint32_t object = 0;
+      if (block->span != nullptr) {
+        WEIR_CHECK(SpanLists::ObjectAt(*block->span, address, &object));
+      }
+      Release({block, object});
+    });
   }
   TakeReturned();
 }

@@ -106,6 +106,11 @@ void DeviceHeap::CloseContextEpochs() {
   if (has_routes_.load(std::memory_order_relaxed)) return;
   const CallSeries series(*driver_);
   context_is_captured_.reset();
+  {
+    MutexLock lock(heap_mu_);
+    FlushCaches();  // the epochs of what they hold are known to the handles only then
+    FlushKept();
+  }
   for (StreamHeap* stream : Streams()) {
     StreamTimeline& timeline = stream->timeline;
     if (timeline.kind() != StreamTimeline::Kind::kContext) continue;
@@ -113,6 +118,7 @@ void DeviceHeap::CloseContextEpochs() {
     {
       MutexLock lock(heap_mu_);
       needed = timeline.has_deferred() && timeline.last_deferred_epoch() == timeline.open();
+      needed |= stream->returning != nullptr && stream->returning->return_epoch == timeline.open();
       for (const Handle* h : handles_.all()) {
         needed |=
             h->arena != nullptr && h->arena->owner() == stream && h->idle_epoch == timeline.open();

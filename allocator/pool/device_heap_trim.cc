@@ -69,12 +69,13 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
     // Handed out again while we waited, and perhaps freed again with work pending: leave it.
     if (handle->live != 0 || !IsComplete(*handle)) return {};
     blocks_.Reserve(8);
-    handle->taken = true;
+    busy.reserve(1);
     if (classic) {
       arena->RemoveSegment(handle);
     } else if (arena != nullptr) {
       arena->CarveHandles({handle}, &busy);
     }
+    handle->taken = true;
   }
   const uint64_t start_ns = driver_->NowNs();
   const DriverStatus status =

@@ -14,17 +14,9 @@ DriverStatus EventPool::Take(const DeviceDriver& driver, Event* event) {
 
 void StreamTimeline::Defer(std::shared_ptr<DeferredFree> free, uint64_t bytes) {
   const Epoch epoch = open();
-  if (deferred_.empty() || deferred_.back().epoch != epoch) unmarked_bytes_ = 0;
-  unmarked_bytes_ += bytes;
-  deferred_.push_back({epoch, std::move(free)});
-}
-
-void StreamTimeline::TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* out) {
-  while (!deferred_.empty() && IsComplete(deferred_.front().epoch)) {
-    std::shared_ptr<DeferredFree> free = std::move(deferred_.front().free);
-    deferred_.pop_front();
-    if (--free->remaining == 0) out->push_back(std::move(free));
-  }
+  const bool is_first = deferred_.empty() || deferred_.back().epoch != epoch;
+  deferred_.push_back({epoch, std::move(free)});  // may throw: first
+  unmarked_bytes_ = is_first ? bytes : unmarked_bytes_ + bytes;
 }
 
 DriverStatus StreamTimeline::Close(const MarkerCalls& calls) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "allocator/block/block.h"
@@ -69,8 +70,21 @@ class StreamTimeline {
   // Bytes deferred in the epoch of the newest deferred free.
   uint64_t unmarked_bytes() const { return unmarked_bytes_; }
   Epoch last_deferred_epoch() const { return deferred_.back().epoch; }
-  // Takes the frees whose epoch is complete; `out` receives those that wait for nothing else.
-  void TakeComplete(std::vector<std::shared_ptr<DeferredFree>>* out);
+  // Forgets the frees whose epoch is complete; calls fn(address) for those that wait for nothing
+  // else.
+  template <typename Fn>
+  void TakeComplete(Fn fn) {
+    while (!deferred_.empty() && IsComplete(deferred_.front().epoch)) {
+      const std::shared_ptr<DeferredFree> free = std::move(deferred_.front().free);
+      deferred_.pop_front();
+      if (--free->remaining == 0) fn(free->address);
+    }
+  }
+  // Takes the newest free back, for who could not make it wait elsewhere too.
+  void UndoDefer(uint64_t bytes) {
+    deferred_.pop_back();
+    unmarked_bytes_ -= bytes;
+  }
 
   // ---- Under the space lock, without the heap lock: these call the driver ----
   // While any stream of the context is under capture, Close and Wait must not be called on a

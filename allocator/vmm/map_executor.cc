@@ -10,9 +10,14 @@ class Transaction {
   }
 
   DriverStatus Run() {
-    DriverStatus status = Forward();
-    if (!status.ok()) Rollback();
-    return status;
+    try {
+      DriverStatus status = Forward();
+      if (!status.ok()) Rollback();
+      return status;
+    } catch (...) {  // no host memory to describe a failure
+      Rollback();
+      throw;
+    }
   }
 
  private:

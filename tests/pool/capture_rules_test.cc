@@ -169,4 +169,46 @@ TEST_CASE("nothing is left of pools and streams that are gone and whose memory i
   f.RequireValid();
 }
 
+TEST_CASE("a route does not hide memory whose work was complete before it", "[capture]") {
+  const CUstream per_thread = reinterpret_cast<CUstream>(uintptr_t{2});
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  CaptureFixture f(config);
+  const CUstream s = f.NewStream();
+  f.FreeAsync(f.Allocate(60 * kMiB, per_thread), per_thread);
+  const uint64_t pool = f.NewPool();
+  f.Begin(pool);
+  HeapError error;
+  REQUIRE(f.heap().Allocate(50 * kMiB, 512, s, &error) != 0);
+  f.End(pool);
+}
+
+TEST_CASE("a route of another thread does not keep the host from waiting for a stream",
+          "[capture]") {
+  sim::Config config;
+  config.memory_bytes = 64 * kMiB;
+  CaptureFixture f(config);
+  const CUstream s = f.NewStream(), r = f.NewStream(), t = f.NewStream();
+  const uint64_t a = f.Allocate(30 * kMiB, s), b = f.Allocate(30 * kMiB, r);
+  sim::HoldStream(0, s);
+  sim::HoldStream(0, r);
+  f.Write(s, a, 30 * kMiB);
+  f.Write(r, b, 30 * kMiB);
+  f.FreeAsync(a, s);
+  f.FreeAsync(b, r);
+  sim::OnNextCall("cuEventSynchronize", [&] {
+    sim::ReleaseStream(0, s);
+    sim::ReleaseStream(0, r);
+  });
+  const uint64_t pool = f.NewPool();
+  Worker other;
+  bool ok = false;
+  other.Do([&] { ok = f.heap().BeginRoute(pool, nullptr, nullptr).ok(); });
+  REQUIRE(ok);
+  const uint64_t at = f.Allocate(50 * kMiB, t);
+  f.Write(t, at, 50 * kMiB);
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
 }  // namespace weir

@@ -1,48 +1,15 @@
 // Host memory that runs out at any point of a call: the call fails, the heap is what it was before.
 //
-// Its own program, because it replaces operator new. Only allocations that DeviceHeap itself asks
-// for may fail: the simulated device lives in the same process and is no subject here.
+// Its own program, because it replaces operator new.
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 #include <thread>
+#include <vector>
 
 #include "allocator/block/handle_table.h"
+#include "tests/pool/failing_new.h"
 #include "tests/pool/heap_fixture.h"
 #include "tests/support/catch.h"
-
-namespace {
-thread_local long fail_after = -1;  // allocations that still succeed; -1: all of them
-
-// A thread that has one stops in its next allocation until told to go on, or for 5 s.
-struct Gate {
-  std::atomic<bool> reached{false};
-  std::atomic<bool> open{false};
-};
-thread_local Gate* gate = nullptr;
-
-void PassGate() {
-  Gate* const mine = gate;
-  gate = nullptr;
-  mine->reached = true;
-  for (int i = 0; i < 5000 && !mine->open; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-}  // namespace
-
-// Not inline, or GCC sees through them and warns of malloc and delete in one function.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  if (gate != nullptr) PassGate();
-  if (fail_after == 0) throw std::bad_alloc();
-  if (fail_after > 0) --fail_after;
-  if (void* p = std::malloc(bytes)) return p;
-  throw std::bad_alloc();
-}
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes); }
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace weir {
 
@@ -159,6 +126,164 @@ TEST_CASE("hits go on while another thread holds the heap lock", "[host_memory][
   REQUIRE(was_held);
   REQUIRE(hits == 4000);
   f.RequireValid();
+}
+
+namespace {
+
+// Runs `call` with the n-th allocation of host memory failing, for each n below `most`, on a fresh
+// heap that `prepare` has filled. Whether it fails or not the heap stays whole, and when `finish`
+// has freed what there is, nothing remains.
+template <typename Prepare, typename Call, typename Finish>
+void FailEveryAllocation(long most, const sim::Config& config, const HeapOptions& options,
+                         Prepare prepare, Call call, Finish finish) {
+  for (long after = 0; after < most; ++after) {
+    INFO("fails after " << after);
+    HeapFixture f(config, options);
+    auto state = prepare(f);
+    fail_after = after;
+    try {
+      call(f, state);
+    } catch (const std::bad_alloc&) {
+    }
+    fail_after = -1;
+    f.RequireValid();
+    finish(f, state);
+    REQUIRE(f.heap().EmptyCache().ok());
+    f.RequireValid();
+    REQUIRE(f.Stats().active_bytes == 0);
+    REQUIRE(sim::UsedBytes(0) == 0);
+  }
+}
+
+struct State {
+  CUstream one, two;
+  std::vector<uint64_t> blocks;
+  uint64_t at = 0;
+};
+
+uint64_t TryAllocate(HeapFixture& f, uint64_t bytes, Stream stream) {
+  HeapError error;
+  return f.heap().Allocate(bytes, 512, stream, &error);
+}
+
+sim::Config Device(uint64_t bytes) {
+  sim::Config config;
+  config.memory_bytes = bytes;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("a request that borrows and lacks host memory leaves the heap whole", "[host_memory]") {
+  for (const uint64_t bytes : {uint64_t{700}, 100 * kKiB, kMiB}) {
+    FailEveryAllocation(
+        80, Device(16 * kMiB), {},
+        [](HeapFixture& f) {
+          State s{f.NewStream(), f.NewStream(), {}};
+          std::vector<uint64_t> fillers;
+          for (int i = 0; i < 8; ++i) {
+            s.blocks.push_back(f.Allocate(512 * kKiB, s.one));
+            fillers.push_back(f.Allocate(kMiB + 512 * kKiB, s.one));
+          }
+          for (uint64_t at : fillers) {
+            f.Write(s.one, at, 512);
+            f.FreeAsync(at, s.one);
+          }
+          return s;
+        },
+        [bytes](HeapFixture& f, State& s) { s.at = TryAllocate(f, bytes, s.two); },
+        [](HeapFixture& f, State& s) {
+          if (s.at != 0) f.FreeAsync(s.at, s.two);
+          for (uint64_t at : s.blocks) f.FreeAsync(at, s.one);
+        });
+  }
+}
+
+TEST_CASE("a miss that lacks host memory leaves the heap whole, and no memory is lost",
+          "[host_memory]") {
+  for (const bool vmm : {true, false}) {
+    HeapOptions options;
+    options.vmm = vmm;
+    FailEveryAllocation(
+        120, Device((vmm ? 64 : 128) * kMiB), options,
+        [](HeapFixture& f) {
+          State s{f.NewStream(), f.NewStream(), {}};
+          for (int i = 0; i < 12; ++i) s.blocks.push_back(f.Allocate(5 * kMiB, s.one));
+          for (uint64_t at : s.blocks) {
+            f.Write(s.one, at, 512);
+            f.FreeAsync(at, s.one);
+          }
+          return s;
+        },
+        [](HeapFixture& f, State& s) { s.at = TryAllocate(f, 40 * kMiB, s.two); },
+        [](HeapFixture& f, State& s) {
+          if (s.at != 0) f.FreeAsync(s.at, s.two);
+        });
+  }
+}
+
+TEST_CASE("frees that waited are not lost when host memory runs out", "[host_memory]") {
+  FailEveryAllocation(
+      40, {}, {},
+      [](HeapFixture& f) {
+        State s{f.NewStream(), f.NewStream(), {}};
+        for (int i = 0; i < 20; ++i) s.blocks.push_back(f.Allocate(kMiB, s.one));
+        for (uint64_t at : s.blocks) f.FreeAsync(at, s.two);
+        return s;
+      },
+      [](HeapFixture& f, State& s) { s.at = TryAllocate(f, 40 * kMiB, s.two); },
+      [](HeapFixture& f, State& s) {
+        if (s.at != 0) f.FreeAsync(s.at, s.two);
+      });
+}
+
+TEST_CASE("a free behind another stream either takes effect or fails", "[host_memory]") {
+  for (long after = 0; after < 6; ++after) {
+    INFO("fails after " << after);
+    HeapFixture f;
+    const CUstream s = f.NewStream(), user = f.NewStream();
+    f.FreeAsync(f.Allocate(700, user), user);
+    std::vector<uint64_t> blocks;
+    for (int i = 0; i < 70; ++i) blocks.push_back(f.Allocate(40 * kKiB, s));
+    for (uint64_t at : blocks) {
+      const uint64_t before = f.Stats().allocations;
+      bool failed = false;
+      fail_after = after;
+      try {
+        static_cast<void>(f.heap().FreeAsync(at, user).ok());
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+      fail_after = -1;
+      if (!failed) continue;
+      REQUIRE(f.Stats().allocations == before);
+      f.FreeAsync(at, user);
+    }
+    REQUIRE(f.heap().EmptyCache().ok());
+    REQUIRE(f.Stats().active_blocks == 0);
+    f.RequireValid();
+  }
+}
+
+TEST_CASE("trims and destroyed streams that lack host memory leave the heap whole",
+          "[host_memory]") {
+  for (const bool destroy : {false, true}) {
+    FailEveryAllocation(
+        40, {}, {},
+        [destroy](HeapFixture& f) {
+          State s{f.NewStream(), f.NewStream(), {}};
+          for (int i = 0; i < 10; ++i) s.blocks.push_back(f.Allocate(3 * kMiB, s.one));
+          for (uint64_t at : s.blocks) f.FreeAsync(at, s.one);
+          f.FreeAsync(f.Allocate(700, s.two), s.two);
+          if (destroy) REQUIRE(f.heap().EmptyCache().ok());
+          return s;
+        },
+        [destroy](HeapFixture& f, State& s) {
+          static_cast<void>(
+              (destroy ? f.heap().StreamDestroyed(s.one) : f.heap().EmptyCache()).ok());
+        },
+        [](HeapFixture&, State&) {});
+  }
 }
 
 }  // namespace weir

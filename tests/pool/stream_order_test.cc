@@ -266,4 +266,25 @@ TEST_CASE("streams of different priorities are streams like any other", "[order]
   f.RequireValid();
 }
 
+TEST_CASE("a marker that could not be recorded is recorded when it is needed again", "[order]") {
+  HeapFixture f;
+  const CUstream s = f.NewStream(), user = f.NewStream();
+  f.Allocate(700, user);
+  f.FreeAsync(f.Allocate(8 * kMiB, s), user);
+  sim::Fault fault;
+  fault.entry = "cuEventRecord";
+  fault.nth = 1;
+  fault.result = CUDA_ERROR_UNKNOWN;
+  sim::InjectFault(fault);
+  HeapError error;
+  f.heap().Allocate(8 * kMiB, 512, s, &error);
+  sim::ClearFaults();
+  for (int i = 0; i < 3; ++i) {
+    f.Allocate(8 * kMiB, s);
+    sim::RunUntilIdle();
+  }
+  const weir_stats_t stats = f.Stats();
+  REQUIRE(stats.active_bytes == stats.allocated_bytes);  // nothing waits any more
+}
+
 }  // namespace weir

@@ -1,6 +1,7 @@
 // The control functions of simcuda.h that concern space: configuration, faults, costs, capacity.
 #include <exception>
 
+#include "tools/simcuda/entry.h"
 #include "tools/simcuda/simulator.h"
 
 namespace weir::sim {
@@ -10,7 +11,10 @@ std::lock_guard<std::mutex> Hold() { return std::lock_guard<std::mutex>(Simulato
 
 }  // namespace
 
-void Reset(const Config& config) { Simulator::Get().Reset(config); }
+void Reset(const Config& config) {
+  ForgetHook();
+  Simulator::Get().Reset(config);
+}
 
 const Config& CurrentConfig() { return Simulator::Get().config(); }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "tools/simcuda/simulator.h"
@@ -39,9 +40,17 @@ void RunHook(EntryId id) {
 }  // namespace
 
 void OnNextCall(const std::string& entry, std::function<void()> hook) {
+  const int id = FindEntry(entry);
+  if (id < 0) throw std::invalid_argument("no such entry point: " + entry);
   const std::lock_guard<std::mutex> lock(g_hook_mu);
   g_hook = std::move(hook);
-  g_hooked_entry.store(FindEntry(entry));
+  g_hooked_entry.store(id);
+}
+
+void ForgetHook() {
+  const std::lock_guard<std::mutex> lock(g_hook_mu);
+  g_hook = nullptr;
+  g_hooked_entry.store(-1);
 }
 
 void ChargeHandles(uint64_t handles) { t_work.handles += handles; }

@@ -22,6 +22,9 @@ namespace weir::sim {
 void ChargeHandles(uint64_t handles);
 void ChargeBytes(uint64_t bytes);
 
+// Of OnNextCall.
+void ForgetHook();
+
 class EntryScope {
  public:
   explicit EntryScope(EntryId id);

@@ -41,18 +41,25 @@ class AddressTranslator {
 };
 
 enum class OperationKind {
-  kKernel, kCopy, kFill, kHostFunction, kEventRecord, kEventWait, kFreeAsync, kGraphLaunch,
+  kKernel,
+  kCopy,
+  kFill,
+  kHostFunction,
+  kEventRecord,
+  kEventWait,
+  kFreeAsync,
+  kGraphLaunch,
 };
 
 // Copyable, because graphs keep operations and run them again.
 struct Operation {
   OperationKind kind = OperationKind::kKernel;
-  std::string label;             // as in checker reports, e.g. "cuMemsetD8Async #12"
-  std::vector<Access> accesses;  // device (or pinned host) ranges; translated and checked at run
+  std::string label;                // as in checker reports, e.g. "cuMemsetD8Async #12"
+  std::vector<Access> accesses;     // device (or pinned host) ranges; translated and checked at run
   std::vector<int> access_devices;  // whose view each access takes; empty: the stream's device
   // Runs when the operation's turn has come, after its accesses were checked. A non-zero result
-  // makes the context sticky-broken. Makes no API call. Called with the simulator lock held (by both
-  // executors), except kHostFunction, which is user code and runs without it.
+  // makes the context sticky-broken. Makes no API call. Called with the simulator lock held (by
+  // both executors), except kHostFunction, which is user code and runs without it.
   std::function<CUresult()> body;
 };
 

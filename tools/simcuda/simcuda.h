@@ -34,10 +34,10 @@ struct Config {
   // Deterministic executor: work queued beyond this many operations (all streams together) makes
   // the scheduler run some, as a device would meanwhile. Queries also let it run a step.
   uint64_t run_ahead = 256;
-  bool checker = true;          // the happens-before checker
-  bool vmm = true;              // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-  bool memory_pools = true;     // stream-ordered allocation
-  int driver_version = 13000;   // entry points introduced later are not found
+  bool checker = true;         // the happens-before checker
+  bool vmm = true;             // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+  bool memory_pools = true;    // stream-ordered allocation
+  int driver_version = 13000;  // entry points introduced later are not found
 };
 
 // Forgets everything (all devices, memory, streams, faults, counters) and starts anew. Pointers and
@@ -86,9 +86,9 @@ WEIR_SIM_API CUresult Launch(CUstream stream, const std::string& label,
 // addresses. Host-side ordering is one clock for all host threads: what a thread learned by a
 // synchronization or a successful query counts for work that any thread submits later.
 struct Report {
-  std::string text;      // one line, both operations named, with stream, address range and bytes
-  std::string first;     // label of the earlier operation
-  std::string second;    // label of the later one
+  std::string text;    // one line, both operations named, with stream, address range and bytes
+  std::string first;   // label of the earlier operation
+  std::string second;  // label of the later one
 };
 WEIR_SIM_API std::vector<Report> CheckerReports();
 WEIR_SIM_API void ClearCheckerReports();
@@ -96,16 +96,17 @@ WEIR_SIM_API void ClearCheckerReports();
 // ---- Faults -------------------------------------------------------------------------------------
 
 struct Fault {
-  std::string entry;          // driver function without version suffix, e.g. "cuMemCreate"; "*" = any
-  uint64_t nth = 1;           // counted from now, 1 = the next call
+  std::string entry;  // driver function without version suffix, e.g. "cuMemCreate"; "*" = any
+  uint64_t nth = 1;   // counted from now, 1 = the next call
   bool every_later_too = false;
   CUresult result = CUDA_ERROR_UNKNOWN;
-  bool sticky = false;        // every later call of the context fails with it too
+  bool sticky = false;  // every later call of the context fails with it too
 };
 WEIR_SIM_API void InjectFault(const Fault& fault);
 WEIR_SIM_API void ClearFaults();
 // Calls `hook` once, in the middle of the next call of the entry point: counted, but without effect
-// yet. The device is not locked, so other threads may call it meanwhile; the hook may wait for them.
+// yet. The device is not locked, so other threads may call it meanwhile; the hook may wait for
+// them.
 WEIR_SIM_API void OnNextCall(const std::string& entry, std::function<void()> hook);
 // The share of cuEventQuery / cuStreamQuery calls that say NOT_READY although work is complete.
 WEIR_SIM_API void SetSpuriousNotReady(double probability);
@@ -124,7 +125,7 @@ WEIR_SIM_API void ResetCallCounts();
 // Virtual driver time: the sum of modelled call costs. Never sleeps.
 struct Cost {
   double call_ns = 0;
-  double per_handle_ns = 0;   // per physical handle touched
+  double per_handle_ns = 0;  // per physical handle touched
   double per_mib_ns = 0;
 };
 WEIR_SIM_API void SetCost(const std::string& entry, Cost cost);
@@ -133,7 +134,8 @@ WEIR_SIM_API uint64_t VirtualTimeNs();
 // Physical bytes in use on a device (handles, classic allocations, pools).
 WEIR_SIM_API uint64_t UsedBytes(int device);
 
-// ---- Registered pages: somebody else who holds physical memory -----------------------------------
+// ---- Registered pages: somebody else who holds physical memory
+// -----------------------------------
 
 // A simulated peer (a NIC with registered memory, a process that imported a handle). It holds the
 // physical pages behind an address range and keeps using them, whatever is mapped there later.
