@@ -7,11 +7,13 @@
 //         device_heap_borrow.cc memory that another stream has left
 //         device_heap_map.cc    how a rung makes memory: window, victims, driver calls, commit
 //   trim  device_heap_trim.cc   giving memory back, limits, information
+//   who   device_heap_streams.cc, device_heap_pools.cc: streams, capture pools and routes to them
 //
-// Note [Locks]. heap_mu_ guards all bookkeeping and is never held across a driver call: a hit waits
-// for bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver
-// calls. Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about
-// are kBusy and the handles it moves are taken, so hits and frees of other threads go on beside it.
+// Note [Locks]. A small hit takes no lock: the thread's cache is its own (thread_cache.h). heap_mu_
+// guards all other bookkeeping and is never held across a driver call: a larger hit waits for
+// bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver calls.
+// Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about are kBusy
+// and the handles it moves are taken, so hits and frees of other threads go on beside it.
 #ifndef WEIR_POOL_DEVICE_HEAP_H_
 #define WEIR_POOL_DEVICE_HEAP_H_
 
