@@ -151,6 +151,8 @@ class DeviceHeap {
   // Puts what a cache held back where it came from.
   void Uncache(Block* block, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushCaches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Of one cache: all that is in it and its room. The thread is stopped or the calling one.
+  void Flush(ThreadCache* cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Empties the caches of a stream that is gone, or of all streams with nullptr, for ever.
   void UnbindCaches(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 

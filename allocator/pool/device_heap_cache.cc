@@ -141,13 +141,15 @@ void DeviceHeap::Uncache(Block* block, uint64_t address) {
 
 void DeviceHeap::FlushCaches() {
   const CacheVisit visit(caches_);
-  for (ThreadCache* cache : caches_) {
-    cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
-      heap_mu_.AssertHeld();
-      Uncache(block, address);
-    });
-    ReclaimRoom(cache);
-  }
+  for (ThreadCache* cache : caches_) Flush(cache);
+}
+
+void DeviceHeap::Flush(ThreadCache* cache) {
+  cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
+    heap_mu_.AssertHeld();
+    Uncache(block, address);
+  });
+  ReclaimRoom(cache);
 }
 
 void DeviceHeap::UnbindCaches(const StreamHeap* owner) {
@@ -155,11 +157,7 @@ void DeviceHeap::UnbindCaches(const StreamHeap* owner) {
   for (ThreadCache* cache : caches_) {
     if (owner != nullptr && cache->owner() != owner) continue;
     if (cache->owner() == nullptr) continue;
-    cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
-      heap_mu_.AssertHeld();
-      Uncache(block, address);
-    });
-    ReclaimRoom(cache);
+    Flush(cache);
     cache->Unbind();
   }
   if (owner == nullptr) {
@@ -170,11 +168,7 @@ void DeviceHeap::UnbindCaches(const StreamHeap* owner) {
 void DeviceHeap::RetireCache(ThreadCache* cache) {
   MutexLock lock(heap_mu_);
   if (cache->owner() != nullptr) {
-    cache->TakeOut(/*all=*/true, [this](Block* block, uint64_t address) {
-      heap_mu_.AssertHeld();
-      Uncache(block, address);
-    });
-    ReclaimRoom(cache);
+    Flush(cache);
     cache->Unbind();
   }
   std::erase(caches_, cache);

@@ -9,6 +9,15 @@ namespace {
 
 using namespace test;  // NOLINT: the fixture and the helpers
 
+// More requests than a cache holds blocks of a class: none of them gets the block.
+void RequireNotReused(HeapFixture& f, uint64_t block, uint64_t bytes, Stream stream) {
+  for (int i = 0; i < 70; ++i) {
+    const uint64_t b = f.Allocate(bytes, stream);
+    REQUIRE(b != block);
+    f.Write(stream, b, bytes);
+  }
+}
+
 TEST_CASE("a hit calls no driver function", "[cache]") {
   HeapFixture f;
   const CUstream s = f.NewStream();
@@ -190,11 +199,7 @@ TEST_CASE("a block with a recorded use is not cached", "[cache][order]") {
     f.FreeAsync(a, s);
     REQUIRE(f.heap().UsableSize(a) == 0);
     REQUIRE(f.heap().FreeAsync(a, s).code == WEIR_ERROR_DOUBLE_FREE);
-    for (int i = 0; i < 70; ++i) {
-      const uint64_t b = f.Allocate(bytes, s);
-      REQUIRE(b != a);
-      f.Write(s, b, bytes);
-    }
+    RequireNotReused(f, a, bytes, s);
     sim::ReleaseStream(0, user);
     sim::RunUntilIdle();
   }
@@ -217,11 +222,7 @@ TEST_CASE("a block freed on another stream than its own is not cached", "[cache]
     REQUIRE(CachedBytes(f.heap(), s) == own);
     REQUIRE(CachedBytes(f.heap(), other) == others);
     REQUIRE(f.Stats().deferred_frees == deferred + 1);
-    for (int i = 0; i < 70; ++i) {
-      const uint64_t b = f.Allocate(bytes, s);
-      REQUIRE(b != a);
-      f.Write(s, b, bytes);
-    }
+    RequireNotReused(f, a, bytes, s);
     sim::ReleaseStream(0, other);
     sim::RunUntilIdle();
   }
