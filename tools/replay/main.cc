@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/replay/replay_child.h"
+#include "tools/replay/fit_command.h"
 #include "tools/replay/replay_command.h"
 #include "tools/replay/trace_commands.h"
 #include "weir/weir.h"
@@ -20,6 +20,27 @@ std::string SetDevice(const std::string& text, ReplayOptions* options) {
   }
   options->device = std::stoi(text);
   return "";
+}
+
+CLI::App* AddFit(CLI::App* app, FitCommand* command) {
+  CLI::App* fit = app->add_subcommand("fit", "Find the smallest device on which traces complete");
+  fit->add_option("TRACE", command->traces, "Traces of any known format")->required();
+  fit->add_option("--allocator", command->allocators, "weir, and others that bench/run has built")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  fit->add_option("--options", command->weir_options,
+                  "Options for Weir as WEIR_CONF has them; given again: one more run with others")
+      ->allow_extra_args(false);
+  fit->add_option("--scale", command->scale, "Multiply the size of every request by this")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20))
+      ->capture_default_str();
+  fit->add_option("--jobs", command->parallel, "Searches at a time")
+      ->check(CLI::Range(size_t{1}, size_t{64}))
+      ->capture_default_str();
+  fit->add_option("--json", command->json_path, "Write the result as JSON (weir-fit/1)");
+  fit->add_option("--report", command->report_path, "Write a report for people (HTML)");
+  return fit;
 }
 
 int Main(int argc, char** argv) {
@@ -53,6 +74,9 @@ int Main(int argc, char** argv) {
   replay->add_option("--json", command.json_path, "Write the result as JSON (weir-replay/1)");
   replay->add_option("--report", command.report_path, "Write a report for people (HTML)");
 
+  FitCommand fit_command;
+  const CLI::App* fit = AddFit(&app, &fit_command);
+
   CLI::App* trace = app.add_subcommand("trace", "Convert traces, or tell what is in them");
   trace->require_subcommand(1);
   std::string from, to;
@@ -63,20 +87,12 @@ int Main(int argc, char** argv) {
   CLI::App* info = trace->add_subcommand("info", "Print what is in traces");
   info->add_option("TRACE", info_paths, "Traces of any known format")->required();
 
-  std::string child_options, child_trace;
-  int result_fd = -1, progress_fd = -1;
-  CLI::App* child = app.add_subcommand(kChildCommand, "Internal")->group("");
-  child->add_option("OPTIONS", child_options)->required();
-  child->add_option("TRACE", child_trace)->required();
-  child->add_option("RESULT_FD", result_fd)->required();
-  child->add_option("PROGRESS_FD", progress_fd)->required();
-
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitBadInput;
   }
-  if (child->parsed()) return RunReplayChild(child_options, child_trace, result_fd, progress_fd);
+  if (fit->parsed()) return RunFitCommand(fit_command);
   if (convert->parsed()) return ConvertTrace(from, to);
   if (info->parsed()) return PrintTraceInfo(info_paths);
 

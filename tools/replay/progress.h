@@ -1,4 +1,4 @@
-// How far a replay is: a page of memory that the replaying child writes and its parent reads, also
+// How far a replay is: shared memory that the replaying child writes and its parent reads, also
 // after the child has died.
 #ifndef WEIR_TOOLS_REPLAY_PROGRESS_H_
 #define WEIR_TOOLS_REPLAY_PROGRESS_H_

@@ -1,13 +1,8 @@
 #include "tools/replay/replay_child.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <memory>
 
-#include <cerrno>
-#include <nlohmann/json.hpp>
-
-#include "tools/replay/progress.h"
-#include "tools/replay/replay_options.h"
+#include "absl/strings/str_cat.h"
 #include "tools/replay/replayer.h"
 #include "tools/simcuda/simcuda.h"
 #include "tools/trace/trace_io.h"
@@ -22,49 +17,46 @@ using nlohmann::json;
 // can be compared with those of programs whose work was complete at once (the recorded baselines).
 constexpr uint64_t kRunAhead = 16;
 
-// The command's options win over those of WEIR_CONF, which may set others. If WEIR_CONF is wrong,
-// the first call that needs a device says so.
-void SetConfiguration(const ReplayOptions& options, int devices) {
+// What the command says wins over WEIR_CONF, which may set other options. If WEIR_CONF is wrong,
+// the first call that needs a device says so. False if the command's own options are.
+bool SetConfiguration(const ReplayOptions& options, int devices) {
   if (options.simulated) {
     sim::Config config;
     config.devices = devices;
     config.memory_bytes = options.memory_bytes;
     config.run_ahead = kRunAhead;
+    config.checker = options.verify;  // else nothing touches memory
     sim::Reset(config);
   }
-  weir_configure(options.simulated ? "device:sim" : "device:cuda");
-}
-
-int WriteResult(const json& result, int fd) {
-  // Texts may come from a file: what is no UTF-8 is replaced.
-  const std::string text = result.dump(-1, ' ', false, json::error_handler_t::replace);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
-    if (wrote < 0 && errno != EINTR) return 1;
-    if (wrote > 0) done += static_cast<size_t>(wrote);
+  if (!options.weir_options.empty() && weir_configure(options.weir_options.c_str()) != WEIR_OK) {
+    return false;
   }
-  return 0;
+  weir_configure(options.simulated ? "device:sim" : "device:cuda");
+  return true;
 }
 
 }  // namespace
 
-int RunReplayChild(const std::string& options_text, const std::string& trace_path, int result_fd,
-                   int progress_fd) {
-  const json parsed = json::parse(options_text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return 1;
-  const auto options = parsed.get<ReplayOptions>();
-  void* page = mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED, progress_fd, 0);
-  Progress* progress = page == MAP_FAILED ? nullptr : static_cast<Progress*>(page);
-
-  const absl::StatusOr<trace::Trace> trace = trace::ReadTrace(trace_path);
-  if (!trace.ok()) {
-    return WriteResult({{"input_error", std::string(trace.status().message())}}, result_fd);
-  }
+json ReplayHere(const ReplayOptions& options, const trace::Trace& trace, Progress* progress) {
   // Lives until the process ends: queued work of the simulated device refers to it.
-  static auto* const replayer = new Replayer(options, *trace, progress);
-  SetConfiguration(options, replayer->devices());
-  return WriteResult({{"runs", replayer->Run()}}, result_fd);
+  static Replayer* replayer = nullptr;
+  replayer = new Replayer(options, trace, progress);
+  if (!SetConfiguration(options, replayer->devices())) {
+    return {{"input_error", absl::StrCat("--options: ", weir_last_error())}};
+  }
+  return {{"runs", replayer->Run()}};
+}
+
+json ReplayFileHere(const ReplayOptions& options, const std::string& path, Progress* progress) {
+  absl::StatusOr<trace::Trace> read = trace::ReadTrace(path);
+  if (!read.ok()) return {{"input_error", std::string(read.status().message())}};
+  static trace::Trace* trace = nullptr;
+  trace = new trace::Trace(*std::move(read));
+  return ReplayHere(options, *trace, progress);
+}
+
+std::string DumpJson(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace weir::replay

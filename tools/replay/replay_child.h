@@ -1,20 +1,29 @@
-// The child's side of a replay: each trace is replayed in a process of its own, so that every one
-// starts with a fresh heap, and a crash of one costs the others nothing.
+// The child's side of a replay: each trace is replayed in a process of its own (forked.h), so that
+// every one starts with a fresh heap, and a crash of one costs the others nothing.
 #ifndef WEIR_TOOLS_REPLAY_REPLAY_CHILD_H_
 #define WEIR_TOOLS_REPLAY_REPLAY_CHILD_H_
 
+#include <nlohmann/json.hpp>
 #include <string>
+
+#include "tools/replay/progress.h"
+#include "tools/replay/replay_options.h"
+#include "tools/trace/trace.h"
 
 namespace weir::replay {
 
-// The hidden command that runs RunReplayChild.
-inline constexpr const char* kChildCommand = "replay-child";
+// Replays in this process, which has used neither Weir nor the simulated device, and ends with it.
+// {"runs": [...]}, or {"input_error": TEXT} if the options are wrong. Keeps `progress` up to date
+// unless it is null. The trace outlives the process' use of the device.
+nlohmann::json ReplayHere(const ReplayOptions& options, const trace::Trace& trace,
+                          Progress* progress);
 
-// `options` is ReplayOptions as JSON. Writes one JSON object to result_fd: {"runs": [...]}, or
-// {"input_error": TEXT} if the trace cannot be read. Keeps the Progress behind progress_fd up to
-// date. Returns the exit status.
-int RunReplayChild(const std::string& options, const std::string& trace_path, int result_fd,
-                   int progress_fd);
+// The same for a trace file, which may be unreadable: {"input_error": TEXT}.
+nlohmann::json ReplayFileHere(const ReplayOptions& options, const std::string& path,
+                              Progress* progress);
+
+// Text that may come from a file is replaced where it is no UTF-8.
+std::string DumpJson(const nlohmann::json& value, int indent = -1);
 
 }  // namespace weir::replay
 

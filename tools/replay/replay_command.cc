@@ -4,12 +4,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tools/replay/replay_child.h"
 #include "tools/replay/replay_jobs.h"
 #include "tools/replay/replay_print.h"
 #include "tools/replay/report.h"
 
 namespace weir::replay {
-namespace {
 
 using nlohmann::json;
 
@@ -21,8 +21,6 @@ bool WriteText(const std::string& path, const std::string& text) {
   std::fprintf(stderr, "weir: %s cannot be written\n", path.c_str());
   return false;
 }
-
-}  // namespace
 
 int RunReplayCommand(const ReplayCommand& command) {
   ReplayOptions options = command.options;
@@ -51,9 +49,7 @@ int RunReplayCommand(const ReplayCommand& command) {
     for (const json& run : job.runs) result["runs"].push_back(run);
   }
   if (result["runs"].size() > 1) PrintSummary(result["runs"]);
-  // A file's name need not be UTF-8.
-  const std::string text = result.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
-  if (!command.json_path.empty() && !WriteText(command.json_path, text)) {
+  if (!command.json_path.empty() && !WriteText(command.json_path, DumpJson(result, 1) + "\n")) {
     status = kExitBadInput;
   }
   if (!command.report_path.empty() &&

@@ -20,6 +20,9 @@ struct ReplayCommand {
   std::string report_path;  // "" = none
 };
 
+// False, with a line on stderr, if the file cannot be written.
+bool WriteText(const std::string& path, const std::string& text);
+
 // Replays, prints, writes the files. Returns the exit status.
 int RunReplayCommand(const ReplayCommand& command);
 
