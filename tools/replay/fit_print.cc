@@ -19,18 +19,39 @@ std::string Calls(const FitPassFigures& pass) {
   return pass.completed && pass.calls ? WithCommas(static_cast<uint64_t>(*pass.calls)) : "-";
 }
 
-unsigned long long Count(uint64_t value) { return value; }
-
 std::string Share(uint64_t part, uint64_t of) { return absl::StrCat(part, " of ", of); }
 
 std::string Mean(const FitMean& mean, double us) {
   return mean.runs > 0 ? Fixed(us / 1e3, 3) : "-";
 }
 
+void PrintTraces(const FitGroup& group) {
+  std::printf("\n%-26s %14s %14s %8s  driver ms, fifth pass, at\n%65s", group.allocator.c_str(),
+              "requested", "fits in", "ratio", "");
+  for (const auto& capacity : group.capacities) std::printf(" %10s", capacity.name.c_str());
+  std::printf("\n");
+  for (const FitRun* run : group.runs) {
+    std::printf("%-26s %14s %14s %8s", run->trace.c_str(), Bytes(run->peak_bytes).c_str(),
+                run->fits_in_bytes ? Bytes(*run->fits_in_bytes).c_str() : "-",
+                run->ratio ? Fixed(*run->ratio, 4).c_str() : "-");
+    for (const FitCapacity& point : run->curve) {
+      std::printf(" %10s", Milliseconds(point.fifth).c_str());
+    }
+    std::printf("%s\n", run->counts() ? "" : "  (a few granules: in no mean)");
+  }
+}
+
 void PrintGroup(const FitGroup& group) {
-  std::printf("\n%-26s %14s %14s %8s  driver ms, fifth pass, at\n", group.allocator.c_str(),
-              "requested", "fits in", "ratio");
-  std::printf("%65s", "");
+  PrintTraces(group);
+  if (group.counted == 0) return;
+  const std::string fitted = Share(group.fitted, group.counted);
+  if (group.fitted > 0) {
+    std::printf("fits in: %s geometric mean of %s, %s worst (%s)\n",
+                Fixed(group.geometric_mean, 4).c_str(), fitted.c_str(),
+                Fixed(group.worst, 4).c_str(), group.worst_trace.c_str());
+  } else {
+    std::printf("fits in: %s\n", fitted.c_str());
+  }
   std::printf("%-10s %10s %10s %10s %12s %10s %10s %14s\n", "device", "complete", "ms mean",
               "worst", "5th complete", "ms mean", "worst", "without a call");
   for (const auto& capacity : group.capacities) {
