@@ -48,6 +48,12 @@ struct HeapOptions {
   // A borrowed block may make the borrowing stream wait, on the device, for the stream it is from.
   Borrowing borrow = Borrowing::kPressure;
 
+  // Placement at fresh addresses where the same requests were seen before, by mapping idle memory
+  // there as well as where it is; and how much of such address space is kept, in multiples of
+  // reserved memory.
+  bool stitch = false;
+  double alias_bound = 8;
+
   // Address space reserved, in multiples of the device's memory.
   uint64_t address_space_factor = 8;
 

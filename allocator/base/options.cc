@@ -72,8 +72,9 @@ bool SetMode(std::string_view text, ProcessOptions* options) {
   return options->passthrough || text == "normal";
 }
 
-bool SetVmm(std::string_view text, ProcessOptions* options) {
-  return ParseSwitch(text, &options->heap.vmm);
+template <bool HeapOptions::*kMember>
+bool SetSwitch(std::string_view text, ProcessOptions* options) {
+  return ParseSwitch(text, &(options->heap.*kMember));
 }
 
 bool SetBorrow(std::string_view text, ProcessOptions* options) {
@@ -109,7 +110,7 @@ constexpr Knob kKnobs[] = {
     {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
     {"mode", "normal|passthrough", "normal", "passthrough: every request goes to the driver",
      &SetMode},
-    {"vmm", "on|off", "on", "off: cuMemAlloc only, no mapping of physical memory", &SetVmm},
+    {"vmm", "on|off", "on", "off: cuMemAlloc only, no mapping of physical memory", &SetSwitch<&HeapOptions::vmm>},
     {"memory_limit", "BYTES|0.0..1.0", "none",
      "most that may be reserved on a device, or a fraction of it", &SetMemoryLimit},
     {"soft_limit", "FRACTION", "0.05", "reserve so much above the peak before idle memory is moved",
@@ -127,6 +128,11 @@ constexpr Knob kKnobs[] = {
      &SetHandleDivisor},
     {"max_handle", "BYTES", "128MiB", "and at most this",
      &SetBytes<&HeapOptions::max_handle_bytes>},
+    {"stitch", "on|off", "off",
+     "repeated sequences of requests get idle memory mapped at further addresses, which are kept",
+     &SetSwitch<&HeapOptions::stitch>},
+    {"alias_bound", "FACTOR", "8", "most of such addresses kept, in multiples of reserved memory",
+     &SetNumber<&HeapOptions::alias_bound, 64>},
     {"marker_bytes", "BYTES", "64MiB", "freed by a stream before it records a marker",
      &SetBytes<&HeapOptions::marker_bytes>},
     {"borrow", "never|pressure|small", "pressure",

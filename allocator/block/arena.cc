@@ -6,13 +6,19 @@
 
 namespace weir {
 
-Arena::Arena(uint64_t granule, StreamHeap* owner, BlockPool* blocks)
-    : granule_(granule), owner_(owner), blocks_(blocks) {}
+Arena::Arena(uint64_t granule, StreamHeap* owner, HeapRecords* records)
+    : granule_(granule), owner_(owner), records_(records) {}
+
+Arena::~Arena() {
+  ForEachBlock([](const Block& block) {
+    if (block.segment == nullptr) PointerIndex::Get().RemoveBegin(&block);
+  });
+}
 
 // ---- Regions ------------------------------------------------------------------------------------
 
 void Arena::AddHoles(uint64_t begin, uint64_t bytes) {
-  Block* block = blocks_->New();
+  Block* block = records_->blocks.New();
   block->begin = begin;
   block->bytes = bytes;
   block->arena = this;
@@ -35,6 +41,7 @@ void Arena::AddHoles(uint64_t begin, uint64_t bytes) {
   if (before == nullptr) regions_.push_back(block);
   if (before != nullptr) Link(before, block);
   if (after != nullptr) Link(block, after);
+  PointerIndex::Get().AddBegin(block);
   MakeFree(block, BlockState::kHole);
 }
 
@@ -43,7 +50,7 @@ std::vector<AddressRange> Arena::TakeHoles(uint64_t unit) {
   for (Block* b = holes_; b != nullptr; b = b->bin_next) holes.push_back(b);
   std::vector<AddressRange> taken;
   taken.reserve(holes.size());  // all host memory before anything changes
-  blocks_->Reserve(2 * holes.size());
+  records_->blocks.Reserve(2 * holes.size());
   regions_.reserve(regions_.size() + 2 * holes.size());
   for (Block* hole : holes) {
     const uint64_t begin = AlignUp(hole->begin, unit), end = AlignDown(hole->end(), unit);
@@ -56,6 +63,7 @@ std::vector<AddressRange> Arena::TakeHoles(uint64_t unit) {
       hole = rest;
     }
     taken.push_back({begin, end - begin});
+    PointerIndex::Get().RemoveBegin(hole);
     // What lies on either side becomes a region of its own.
     if (hole->prev != nullptr) {
       hole->prev->next = nullptr;
@@ -66,15 +74,15 @@ std::vector<AddressRange> Arena::TakeHoles(uint64_t unit) {
       hole->next->prev = nullptr;
       regions_.push_back(hole->next);
     }
-    blocks_->Delete(hole);
+    records_->blocks.Delete(hole);
   }
   newest_end_ = 0;
   return taken;
 }
 
 void Arena::AddSegment(Handle* segment) {
-  Block* block = blocks_->New();
-  block->begin = segment->at;
+  Block* block = records_->blocks.New();
+  block->begin = segment->at();
   block->bytes = segment->bytes;
   block->arena = this;
   block->segment = segment;
@@ -89,7 +97,7 @@ void Arena::RemoveSegment(Handle* segment) {
   Block* block = *region;
   WEIR_CHECK(block->next == nullptr && block->state == BlockState::kReady);
   RemoveFree(block);
-  blocks_->Delete(block);
+  records_->blocks.Delete(block);
   regions_.erase(region);
 }
 
@@ -121,17 +129,25 @@ void Arena::RemoveFree(Block* block) {
   block->bin_prev = block->bin_next = nullptr;
 }
 
-uint64_t Arena::LargestHole() const {
-  uint64_t largest = 0;
-  for (Block* b = holes_; b != nullptr; b = b->bin_next) largest = std::max(largest, b->bytes);
+Block* Arena::LargestHole() const {
+  Block* largest = nullptr;
+  for (Block* b = holes_; b != nullptr; b = b->bin_next) {
+    if (largest == nullptr || b->bytes > largest->bytes ||
+        (b->bytes == largest->bytes && b->begin < largest->begin)) {
+      largest = b;
+    }
+  }
   return largest;
 }
 
 const Block* Arena::FindContaining(uint64_t address) const {
+  if (const Block* block = PointerIndex::Get().FindContaining(address)) {
+    return block->arena == this ? block : nullptr;
+  }
   for (const Block* first : regions_) {
-    if (address < first->begin) continue;
+    if (first->segment == nullptr) continue;
     for (const Block* b = first; b != nullptr; b = b->next) {
-      if (address < b->end()) return b;
+      if (address >= b->begin && address < b->end()) return b;
     }
   }
   return nullptr;
@@ -141,7 +157,7 @@ const Block* Arena::FindContaining(uint64_t address) const {
 
 Block* Arena::SplitAt(Block* block, uint64_t at) {
   WEIR_DCHECK(at > block->begin && at < block->end());
-  Block* rest = blocks_->New();
+  Block* rest = records_->blocks.New();
   rest->begin = at;
   rest->bytes = block->end() - at;
   rest->arena = this;
@@ -152,14 +168,16 @@ Block* Arena::SplitAt(Block* block, uint64_t at) {
   if (rest->next != nullptr) rest->next->prev = rest;
   block->next = rest;
   block->bytes = at - block->begin;
+  if (rest->segment == nullptr) PointerIndex::Get().AddBegin(rest);
   return rest;
 }
 
 void Arena::Absorb(Block* left, Block* right) {
+  if (right->segment == nullptr) PointerIndex::Get().RemoveBegin(right);
   left->bytes += right->bytes;
   left->next = right->next;
   if (left->next != nullptr) left->next->prev = left;
-  blocks_->Delete(right);
+  records_->blocks.Delete(right);
 }
 
 Block* Arena::MakeFree(Block* block, BlockState state) {
@@ -180,20 +198,25 @@ Block* Arena::MakeFree(Block* block, BlockState state) {
   return block;
 }
 
-// ---- Users of handles ---------------------------------------------------------------------------
+// ---- Users of mappings --------------------------------------------------------------------------
 
 void Arena::CountLive(const Block& block) {
-  ForEachHandle(block.begin, block.end(), block.segment, [](Handle* h) { ++h->live; });
+  ForEachMapping(block.begin, block.end(), block.segment, [this](Mapping* m) {
+    if (m->live++ == 0 && m->shared && !m->guest) TakeOver(m);
+  });
 }
 
-void Arena::UncountLive(const Block& block, Epoch epoch) {
-  ForEachHandle(block.begin, block.end(), block.segment, [epoch](Handle* h) {
-    WEIR_DCHECK(h->live > 0);
-    --h->live;
-    // Always, because blocks of one handle are not uncounted in the order of their frees: the kept
+bool Arena::UncountLive(const Block& block, Epoch epoch) {
+  bool shared = false;
+  ForEachMapping(block.begin, block.end(), block.segment, [&](Mapping* m) {
+    WEIR_DCHECK(m->live > 0);
+    --m->live;
+    shared |= m->shared;
+    // Always, because blocks of one mapping are not uncounted in the order of their frees: the kept
     // block is uncounted late, with the epoch of its free.
-    h->idle_epoch = std::max(h->idle_epoch, epoch);
+    m->idle_epoch = std::max(m->idle_epoch, epoch);
   });
+  return shared;
 }
 
 bool Arena::IsEmpty() const {
@@ -204,15 +227,18 @@ bool Arena::IsEmpty() const {
 
 Epoch Arena::NewestFree(const Block& block) {
   Epoch newest = 0;
-  ForEachHandle(block.begin, block.end(), block.segment,
-                [&newest](Handle* h) { newest = std::max(newest, h->idle_epoch); });
+  ForEachMapping(block.begin, block.end(), block.segment, [&newest](const Mapping* m) {
+    for (const Mapping* o = m->handle->mappings; o != nullptr; o = o->next) {
+      newest = std::max(newest, o->idle_epoch);
+    }
+  });
   return newest;
 }
 
 // ---- Allocation ---------------------------------------------------------------------------------
 
 Block* Arena::TryAllocate(uint64_t bytes, uint64_t alignment) {
-  blocks_->Reserve(4);
+  records_->blocks.Reserve(4);
   if (kept_ != nullptr) {
     if (kept_->bytes == bytes && IsAligned(kept_->begin, alignment)) {
       Block* block = kept_;
@@ -223,9 +249,55 @@ Block* Arena::TryAllocate(uint64_t bytes, uint64_t alignment) {
     }
     FlushKept();
   }
-  Block* ready = ready_.FindBestFit(bytes, alignment);
+  Block* ready = nullptr;
+  if (records_->alias_bytes == 0) {
+    ready = ready_.FindBestFit(bytes, alignment);
+  } else {
+    constexpr int kMaxTries = 16;
+    int tries = 0;
+    ready = ready_.FindBestFit(bytes, alignment, [&](const Block& b) {
+      const uint64_t begin = AlignUp(b.begin, alignment);
+      return tries++ < kMaxTries && IsDistinct(begin, begin + bytes);
+    });
+  }
   if (ready == nullptr) return nullptr;
-  return CarveLive(ready, AlignUp(ready->begin, alignment), bytes);
+  const uint64_t begin = AlignUp(ready->begin, alignment);
+  if (records_->alias_bytes > 0) records_->blocks.Reserve(4 + CountFlips(begin, begin + bytes));
+  return CarveLive(ready, begin, bytes);
+}
+
+Block* Arena::TryAllocateAt(uint64_t begin, uint64_t bytes) {
+  Block* ready = PointerIndex::Get().FindContaining(begin);
+  if (ready == nullptr || ready->arena != this || ready->state != BlockState::kReady ||
+      ready->end() < begin + bytes) {
+    return nullptr;
+  }
+  records_->blocks.Reserve(4);
+  if (records_->alias_bytes > 0) {
+    if (!IsDistinct(begin, begin + bytes)) return nullptr;
+    records_->blocks.Reserve(4 + CountFlips(begin, begin + bytes));
+  }
+  return CarveLive(ready, begin, bytes);
+}
+
+size_t Arena::CountFlips(uint64_t begin, uint64_t end) {
+  size_t flips = 0;
+  ForEachMapping(begin, end, nullptr, [&flips](const Mapping* m) {
+    if (!m->shared || m->live > 0 || m->guest) return;
+    for (const Mapping* o = m->handle->mappings; o != nullptr; o = o->next) flips += 2;
+  });
+  return flips;
+}
+
+bool Arena::IsDistinct(uint64_t begin, uint64_t end) const {
+  const uint64_t stamp = ++records_->stamp;
+  bool distinct = true;
+  ForEachMapping(begin, end, nullptr, [&](const Mapping* m) {
+    if (!m->shared) return;
+    distinct &= m->handle->stamp != stamp;
+    m->handle->stamp = stamp;
+  });
+  return distinct;
 }
 
 Block* Arena::CarveLive(Block* ready, uint64_t begin, uint64_t bytes) {
@@ -253,9 +325,12 @@ void Arena::Free(Block* block, Epoch epoch, bool keep) {
     kept_epoch_ = epoch;
     return;
   }
-  PointerIndex::Get().ClearBlock(block->begin);
-  UncountLive(*block, epoch);
-  MakeFree(block, BlockState::kReady);
+  if (block->state != BlockState::kLent) PointerIndex::Get().ClearBlock(block->begin);
+  if (UncountLive(*block, epoch)) {
+    FreeShared(block, epoch);
+  } else {
+    MakeFree(block, BlockState::kReady);
+  }
 }
 
 void Arena::FlushKept() {
@@ -290,34 +365,44 @@ Block* Arena::CarveBusy(Block* run, uint64_t begin, uint64_t end) {
   return busy;
 }
 
-void Arena::CarveHandles(const std::vector<Handle*>& handles, std::vector<Block*>* busy) {
-  std::vector<Block*> ready;
-  ready_.ForEach([&ready](Block* b) { ready.push_back(b); });
-  for (Block* block : ready) {
-    auto handle = std::lower_bound(handles.begin(), handles.end(), block->begin,
-                                   [](Handle* h, uint64_t at) { return h->at < at; });
-    while (handle != handles.end() && (*handle)->at < block->end()) {
-      const uint64_t end = (*handle)->at + (*handle)->bytes;
-      Block* carved = CarveBusy(block, (*handle)->at, end);
-      busy->push_back(carved);
-      block = carved->next;
-      if (block == nullptr || block->begin != end) break;
-      ++handle;
-    }
-  }
+Block* Arena::CarveMapping(const Mapping& mapping) {
+  Block* block = PointerIndex::Get().FindContaining(mapping.at);
+  WEIR_CHECK(block != nullptr && block->arena == this);
+  if (block->state == BlockState::kReady)
+    return CarveBusy(block, mapping.at, mapping.at + mapping.bytes);
+  WEIR_CHECK(block->state == BlockState::kShadow && block->begin == mapping.at);
+  block->state = BlockState::kBusy;
+  return block;
 }
 
 Block* Arena::Settle(Block* busy, uint64_t at) {
+  const PointerIndex& index = PointerIndex::Get();
+  const auto state_at = [&](uint64_t address) {
+    const Mapping* m = index.FindMapping(address);
+    if (m == nullptr) return BlockState::kHole;
+    if (m->guest) return m->live > 0 ? BlockState::kBlocked : BlockState::kShadow;
+    const Mapping* owner = m->handle->mappings;
+    return m == owner || owner->live == 0 ? BlockState::kReady : BlockState::kShadow;
+  };
   Block* found = nullptr;
   for (Block* piece = busy; piece != nullptr;) {
-    const PointerIndex& index = PointerIndex::Get();
-    const bool mapped = piece->segment != nullptr || index.FindHandle(piece->begin) != nullptr;
-    uint64_t end = AlignDown(piece->begin, PointerIndex::kGranule) + PointerIndex::kGranule;
-    while (end < piece->end() && (index.FindHandle(end) != nullptr) == mapped) {
-      end += PointerIndex::kGranule;
+    const bool classic = piece->segment != nullptr;
+    const BlockState state = classic ? BlockState::kReady : state_at(piece->begin);
+    uint64_t end = piece->end();
+    if (state == BlockState::kShadow || state == BlockState::kBlocked) {
+      const Mapping* m = index.FindMapping(piece->begin);
+      end = std::min(end, m->at + m->bytes);
+    } else if (!classic) {
+      end = AlignDown(piece->begin, PointerIndex::kGranule) + PointerIndex::kGranule;
+      while (end < piece->end() && state_at(end) == state) end += PointerIndex::kGranule;
     }
     Block* rest = end < piece->end() ? SplitAt(piece, end) : nullptr;
-    Block* settled = MakeFree(piece, mapped ? BlockState::kReady : BlockState::kHole);
+    Block* settled = piece;
+    if (state == BlockState::kReady || state == BlockState::kHole) {
+      settled = MakeFree(piece, state);
+    } else {
+      piece->state = state;
+    }
     if (at >= settled->begin && at < settled->end()) found = settled;
     piece = rest;
   }

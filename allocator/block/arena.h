@@ -12,7 +12,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/block/block.h"
-#include "allocator/block/block_pool.h"
+#include "allocator/block/heap_records.h"
 #include "allocator/block/pointer_index.h"
 #include "allocator/block/ready_bins.h"
 
@@ -22,7 +22,8 @@ struct StreamHeap;  // pool/stream_heap.h
 
 class Arena {
  public:
-  Arena(uint64_t granule, StreamHeap* owner, BlockPool* blocks);
+  Arena(uint64_t granule, StreamHeap* owner, HeapRecords* records);
+  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -43,6 +44,8 @@ class Arena {
   // A live block of exactly `bytes` (a multiple of kBlockAlignment), or nullptr: nothing that is
   // ready fits. The kept block if its size is equal, else best fit, placed at the low end.
   Block* TryAllocate(uint64_t bytes, uint64_t alignment);
+  // A live block of exactly these bytes at this address, or nullptr if they are not all ready.
+  Block* TryAllocateAt(uint64_t begin, uint64_t bytes);
 
   // Frees a live, deferred or returning block whose stream may use it until `epoch` is complete.
   // With `keep` it becomes the kept block (and the one kept before is coalesced): a program that
@@ -56,13 +59,30 @@ class Arena {
   // Makes one busy block of [begin, end), which must be free; `run` is a block at or before begin
   // in the same region. Needs one record per piece: Reserve them in the BlockPool first.
   Block* CarveBusy(Block* run, uint64_t begin, uint64_t end);
-  // The same for idle handles mapped in this arena, given in address order: one busy block each.
-  void CarveHandles(const std::vector<Handle*>& handles, std::vector<Block*>* busy);
-  // After the mappings in its range have changed: ready where the pointer index has a handle, hole
-  // elsewhere. Returns the block that holds the address `at` afterwards.
+  // The same for a whole mapping in this arena, ready or a shadow.
+  Block* CarveMapping(const Mapping& mapping);
+  // After the mappings in its range have changed: ready where there is a mapping whose memory no
+  // other address uses, a shadow or blocked where there is another mapping, hole elsewhere. Returns
+  // the block that holds the address `at` afterwards.
   Block* Settle(Block* busy, uint64_t at);
-  // Makes a live block of [begin, begin + bytes) inside one ready block.
+  // Makes a live block of [begin, begin + bytes) inside one ready block. Needs block records: 4 +
+  // CountFlips.
   Block* CarveLive(Block* ready, uint64_t begin, uint64_t bytes);
+  // Block records that making [begin, end) live needs for the shadows it casts.
+  static size_t CountFlips(uint64_t begin, uint64_t end);
+  // Whether no physical memory is mapped twice in [begin, end).
+  bool IsDistinct(uint64_t begin, uint64_t end) const;
+
+  // ---- Guest mappings (block.h, Note [Aliases]) ----
+
+  // Lends ready bytes of an owner's range to a guest mapping.
+  void Lend(uint64_t begin, uint64_t bytes);
+  // Makes a live block of [begin, begin + bytes) across what Settle left of a change that mapped
+  // guests there; the guests' bytes have been lent.
+  Block* CarveAcross(uint64_t begin, uint64_t bytes);
+  // The blocks of a mapping that became a guest: what is busy becomes blocked. For each counted
+  // block that touches a guest mapping the caller holds 2 block records, which its free gives back.
+  void BecomeGuest(const Mapping& mapping);
 
   // Calls fn(first) for the first block of each maximal run of free blocks, in no order.
   template <typename Fn>
@@ -75,12 +95,13 @@ class Arena {
   }
   // Whether it has neither memory nor anything in use, only whole chunks of address space.
   bool IsEmpty() const;
-  // The newest epoch in which memory was freed that shares a handle with the block.
+  // The newest epoch in which memory was freed that shares a handle with the block, at any address.
   static Epoch NewestFree(const Block& block);
-  uint64_t LargestHole() const;
+  Block* LargestHole() const;  // nullptr: there is none
+  bool has_aliases() const { return records_->alias_bytes > 0; }
   // Where the region added last ends; 0 without one.
   uint64_t end_of_newest_region() const { return newest_end_; }
-  // The block of this arena that contains the address. Walks the blocks: for error messages only.
+  // The block of this arena that contains the address. Walks the regions: for error messages only.
   const Block* FindContaining(uint64_t address) const;
 
   template <typename Fn>
@@ -92,18 +113,18 @@ class Arena {
   // Checks the invariants of block.h for this arena's blocks. Empty, or what is broken.
   std::string Verify() const;
 
-  // Calls fn(handle) for each handle mapped in [begin, end); unmapped granules are passed over.
+  // Calls fn(mapping) for each mapping in [begin, end); unmapped granules are passed over.
   template <typename Fn>
-  static void ForEachHandle(uint64_t begin, uint64_t end, Handle* segment, Fn fn) {
+  static void ForEachMapping(uint64_t begin, uint64_t end, Handle* segment, Fn fn) {
     if (segment != nullptr) {
-      fn(segment);
+      fn(segment->mappings);
       return;
     }
     while (begin < end) {
-      Handle* handle = PointerIndex::Get().FindHandle(begin);
-      if (handle != nullptr) {
-        fn(handle);
-        begin = handle->at + handle->bytes;
+      Mapping* mapping = PointerIndex::Get().FindMapping(begin);
+      if (mapping != nullptr) {
+        fn(mapping);
+        begin = mapping->at + mapping->bytes;
       } else {
         begin = AlignDown(begin, PointerIndex::kGranule) + PointerIndex::kGranule;
       }
@@ -119,14 +140,24 @@ class Arena {
   Block* MakeFree(Block* block, BlockState state);
   void Absorb(Block* left, Block* right);  // right's range joins left's, its record is deleted
   void Link(Block* left, Block* right);    // neighbours of two regions that touch
-  // A block became a user of the handles in its range, or ceased to be one.
+  // A block became a user of the mappings in its range, or ceased to be one. Uncount returns
+  // whether one of them is shared.
   void CountLive(const Block& block);
-  void UncountLive(const Block& block, Epoch epoch);
+  static bool UncountLive(const Block& block, Epoch epoch);
+  // The other addresses of a mapping's memory cease to be ready, or are again.
+  void TakeOver(Mapping* mapping);
+  static void GiveUp(Mapping* mapping);
+  void CastShadow(const Mapping& mapping);
+  // Frees a block that is uncounted already and touches shared mappings.
+  void FreeShared(Block* block, Epoch epoch);
+  static void ReturnLent(const Mapping& guest, uint64_t begin, Epoch epoch);
+  void BecomeShadow(const Mapping& dead_guest);
   std::string VerifyBlock(const Block& block) const;
+  std::string VerifyMappings(const Block& block) const;
 
   const uint64_t granule_;
   StreamHeap* const owner_;
-  BlockPool* const blocks_;
+  HeapRecords* const records_;
   ReadyBins ready_;
   Block* holes_ = nullptr;
   Block* kept_ = nullptr;

@@ -13,6 +13,34 @@ std::string Describe(const Block& block) {
 
 }  // namespace
 
+std::string Arena::VerifyMappings(const Block& b) const {
+  const bool hole = b.state == BlockState::kHole;
+  if (hole && (!IsAligned(b.begin, granule_) || !IsAligned(b.bytes, granule_)))
+    return absl::StrCat(Describe(b), " is a hole that is not made of granules");
+  for (uint64_t at = b.begin; at < b.end();
+       at = AlignDown(at, PointerIndex::kGranule) + PointerIndex::kGranule) {
+    const Mapping* m = PointerIndex::Get().FindMapping(at);
+    if ((m == nullptr) != hole)
+      return absl::StrCat(Describe(b), hole ? " is a hole with memory" : " lacks memory");
+    if (hole) continue;
+    if (m->arena != this || at < m->at || at >= m->at + m->bytes)
+      return absl::StrCat(Describe(b), " lies in a mapping of other addresses");
+    const Mapping* owner = m->handle->mappings;
+    const bool usable = m == owner || owner->live == 0;
+    if (b.state == BlockState::kReady && (m->guest || !usable))
+      return absl::StrCat(Describe(b), " is ready, but its memory is in use at 0x",
+                          absl::Hex(owner->at));
+    if (b.state == BlockState::kShadow &&
+        (b.begin != m->at || b.bytes != m->bytes || m->live != 0 || (!m->guest && usable)))
+      return absl::StrCat(Describe(b), " is a shadow of memory that is not in use elsewhere");
+    if (b.state == BlockState::kBlocked && (!m->guest || m->live == 0))
+      return absl::StrCat(Describe(b), " is blocked, but in no guest mapping that is used");
+    if (b.state == BlockState::kLent && m != owner)
+      return absl::StrCat(Describe(b), " is lent by a mapping that does not own its memory");
+  }
+  return "";
+}
+
 std::string Arena::VerifyBlock(const Block& b) const {
   if (b.arena != this) return absl::StrCat(Describe(b), " belongs to another arena");
   if (b.bytes == 0 || !IsAligned(b.begin, kBlockAlignment) || !IsAligned(b.bytes, kBlockAlignment))
@@ -25,18 +53,12 @@ std::string Arena::VerifyBlock(const Block& b) const {
   }
   const PointerIndex& index = PointerIndex::Get();
   if (b.segment == nullptr && b.state != BlockState::kBusy) {
-    const bool hole = b.state == BlockState::kHole;
-    if (hole && (!IsAligned(b.begin, granule_) || !IsAligned(b.bytes, granule_)))
-      return absl::StrCat(Describe(b), " is a hole that is not made of granules");
-    for (uint64_t at = b.begin; at < b.end();
-         at = AlignDown(at, PointerIndex::kGranule) + PointerIndex::kGranule) {
-      if ((index.FindHandle(at) == nullptr) != hole)
-        return absl::StrCat(Describe(b), hole ? " is a hole with memory" : " lacks memory");
-    }
+    if (index.FindContaining(b.begin) != &b || index.FindContaining(b.end() - 1) != &b)
+      return absl::StrCat(Describe(b), " is not found by its addresses");
+    if (std::string broken = VerifyMappings(b); !broken.empty()) return broken;
   }
   const bool indexed = index.Find(b.begin) == &b;
-  const bool should_be = b.state == BlockState::kLive || b.state == BlockState::kDeferred ||
-                         b.state == BlockState::kKept || b.state == BlockState::kReturning;
+  const bool should_be = b.is_counted() && b.state != BlockState::kLent;
   if (indexed != should_be)
     return absl::StrCat(Describe(b), indexed ? " is indexed" : " is not indexed");
   const uint64_t requested = b.requested.load();

@@ -10,7 +10,11 @@
 //   kDeferred  freed by the caller, but a stream may still use it: waits behind markers
 //   kReturning borrowed by another stream than the arena's, freed there: waits for that stream
 //   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed
-//   block kBusy      in the hands of a miss that has given up the heap lock to call the driver
+//              block
+//   kBusy      in the hands of a miss that has given up the heap lock to call the driver
+//   kShadow    a whole mapping whose physical memory is in use at another address
+//   kLent      free here, but its bytes are in use at a guest mapping of the same memory
+//   kBlocked   a part of a guest mapping that no block of this address uses
 //
 //            Allocate              Free, uses pending            markers complete
 //   kReady ------------> kLive ------------------> kDeferred ----------------> kReady
@@ -20,16 +24,27 @@
 //   kBusy <------------ kReady, kHole  (a miss plans a mapping, a trim an unmapping)
 //      +--- settle: unmapped ---> kHole
 //
+// Note [Aliases]. A handle is mapped at one address, or at several:
+//   - *Stitched* mappings (mode:tight) are kept so that a repeated sequence of requests finds its
+//     addresses again. All belong to arenas of one stream, whose order protects them. While no
+//     block uses the handle all of them are ready; as soon as a block uses one, that one becomes
+//     the *owner*, and the others are shadows until the handle is idle again.
+//   - *Guest* mappings (merged granules, shared boundaries) use bytes of one granule that its owner
+//     leaves free. There those bytes are lent; what the guest does not use is blocked. Every byte
+//     is reachable through one address only. When the last block of a guest mapping is freed it is
+//     a shadow that only waits for being unmapped.
+//
 // Invariants (Arena::Verify and DeviceHeap::Verify check them):
 //   1. next->begin == begin + bytes, next->prev == this; regions begin and end with nullptr.
 //   2. Two neighbours are never both kReady, nor both kHole (eager coalescing).
-//   3. kHole begins and ends on a granule and has no handle; every granule of the other states,
-//      kBusy excepted, is mapped. A granule belongs to one handle: no aliases.
-//   4. Handle::live is the number of blocks that touch it and are kLive, kDeferred, kReturning or
-//      kKept.
-//      A handle with live == 0 that is mapped lies inside one kReady block: it is *idle*.
+//   3. kHole begins and ends on a granule and has no mapping; every granule of the other states,
+//      kBusy excepted, is mapped. kShadow is one whole mapping; kBlocked lies in a guest mapping.
+//   4. Mapping::live is the number of blocks that touch it and are kLive, kDeferred, kReturning,
+//      kKept or kLent. Only the owner, Handle::mappings, and guests have live > 0. A handle whose
+//      owner has live == 0 is *idle*: all its mappings but dead guests lie inside ready blocks.
 //   5. requested <= allocated <= active <= reserved; reserved is the sum of all handles' bytes.
-//   6. The pointer index knows exactly the blocks that count for handles, by their begin.
+//   6. The pointer index knows exactly the blocks that count for mappings, kLent ones excepted, by
+//      their begin; and of every block the granule in which it begins (segments excepted).
 //
 // Everything here is guarded by the heap lock of the device. What a hit reads without that lock,
 // begin, bytes, owner, span and requested, does not change while the caller holds the block, except
@@ -50,28 +65,65 @@ struct StreamHeap;  // pool/stream_heap.h
 // A stream's counter; see stream/timeline.h.
 using Epoch = uint64_t;
 
+struct Mapping;
+
 // Physical memory: one or more granules (or one classic segment), made by the driver in one call.
 struct Handle {
   uint64_t id = 0;  // the driver's handle; 0 for a classic segment
   uint64_t bytes = 0;
-  uint64_t at = 0;         // where it is mapped, whole; 0 = a spare, mapped nowhere
-  Arena* arena = nullptr;  // owner of the region it is mapped in; nullptr for a spare
-  uint32_t live = 0;
+  // Where it is mapped, the owner first; nullptr: nowhere, a spare.
+  Mapping* mappings = nullptr;
   uint32_t index = 0;  // its place in HandleTable
   bool taken = false;  // a miss or a trim has chosen it: nobody else may
   bool stuck = false;  // mapped without access, and the driver refused to unmap it: lost
-  // The arena's stream may use the memory until this epoch is complete: the newest epoch in which a
-  // block of it was freed.
-  Epoch idle_epoch = 0;
+  uint64_t stamp = 0;  // of the last look for duplicates that came across it
+
+  inline bool is_idle() const;
+  inline uint64_t at() const;   // of the owner; 0 for a spare
+  inline Arena* arena() const;  // of the owner; nullptr for a spare
 };
 
-enum class BlockState : uint8_t { kHole, kReady, kLive, kDeferred, kReturning, kKept, kBusy };
+// A whole handle at one address.
+struct Mapping {
+  uint64_t at = 0;
+  uint64_t bytes = 0;  // the handle's
+  uint32_t live = 0;
+  bool guest = false;
+  // A guest, or another mapping of the handle exists: frees and allocations have more to do.
+  bool shared = false;
+  bool mapped = false;  // the driver has mapped it
+  // The arena's stream may use the memory at this address until this epoch is complete: the newest
+  // epoch in which a block of it was freed.
+  Epoch idle_epoch = 0;
+  Arena* arena = nullptr;  // of the region it lies in
+  Handle* handle = nullptr;
+  Mapping* next = nullptr;  // of the same handle
+  uint64_t last_use = 0;    // shared ones: HeapRecords::clock when it became the owner
+};
+
+inline bool Handle::is_idle() const { return mappings == nullptr || mappings->live == 0; }
+inline uint64_t Handle::at() const { return mappings != nullptr ? mappings->at : 0; }
+inline Arena* Handle::arena() const { return mappings != nullptr ? mappings->arena : nullptr; }
+
+enum class BlockState : uint8_t {
+  kHole,
+  kReady,
+  kLive,
+  kDeferred,
+  kReturning,
+  kKept,
+  kBusy,
+  kShadow,
+  kLent,
+  kBlocked,
+};
 
 // Laid out for the cache: a hit touches the first line only.
 struct alignas(128) Block {
   uint64_t begin = 0;
   uint64_t bytes = 0;
-  // kLive: in whose stream order it is used; not the arena's owner if that stream has borrowed it.
+  // kLive, kLent: in whose stream order it is used; not the arena's owner if that stream has
+  // borrowed it.
   StreamHeap* owner = nullptr;
   Span* span = nullptr;  // kLive: the block is cut into objects of one size class
   // kLive, not cut into objects: what the caller asked for, or kNotHeld; kHasUses may be added.
@@ -94,6 +146,12 @@ struct alignas(128) Block {
 
   uint64_t end() const { return begin + bytes; }
   bool is_free() const { return state == BlockState::kReady || state == BlockState::kHole; }
+  // Whether it counts for the mappings it touches.
+  bool is_counted() const {
+    return state == BlockState::kLive || state == BlockState::kDeferred ||
+           state == BlockState::kReturning || state == BlockState::kKept ||
+           state == BlockState::kLent;
+  }
 };
 
 struct AddressRange {

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <iterator>
+
 #include "allocator/base/check.h"
 #include "allocator/block/size_classes.h"
 
@@ -43,11 +45,53 @@ void PointerIndex::ClearBlock(uint64_t begin) {
   Slot(begin)->store(nullptr, std::memory_order_release);
 }
 
-void PointerIndex::SetHandle(Handle* handle, uint64_t at, uint64_t bytes) {
+void PointerIndex::SetMapping(Mapping* mapping, uint64_t at, uint64_t bytes) {
   for (uint64_t end = at + bytes; at < end; at += kGranule) {
-    ChunkOf(at)->handles[(at >> kGranuleLog2) & (kGranulesPerChunk - 1)].store(
-        handle, std::memory_order_release);
+    ChunkOf(at)->mappings[GranuleOf(at)].store(mapping, std::memory_order_release);
   }
+}
+
+void PointerIndex::AddBegin(Block* block) {
+  Chunk* chunk = ChunkOf(block->begin);
+  const uint64_t granule = GranuleOf(block->begin);
+  Block*& first = chunk->first_begins[granule];
+  if (first == nullptr || block->begin < first->begin) first = block;
+  chunk->has_begin[granule / 64] |= uint64_t{1} << (granule % 64);
+}
+
+void PointerIndex::RemoveBegin(const Block* block) {
+  Chunk* chunk = ChunkOf(block->begin);
+  const uint64_t granule = GranuleOf(block->begin);
+  Block*& first = chunk->first_begins[granule];
+  if (first != block) return;
+  const bool next_too = block->next != nullptr &&
+                        (block->next->begin >> kGranuleLog2) == (block->begin >> kGranuleLog2);
+  first = next_too ? block->next : nullptr;
+  if (!next_too) chunk->has_begin[granule / 64] &= ~(uint64_t{1} << (granule % 64));
+}
+
+Block* PointerIndex::FindContaining(uint64_t address) const {
+  const Chunk* chunk = ChunkOf(address);
+  if (chunk == nullptr) return nullptr;
+  const uint64_t granule = GranuleOf(address);
+  Block* block = chunk->first_begins[granule];
+  if (block == nullptr || block->begin > address) {
+    // The last granule before it in which a block begins.
+    uint64_t word = granule / 64;
+    uint64_t bits = chunk->has_begin[word] & ((uint64_t{1} << (granule % 64)) - 1);
+    for (uint64_t number = address >> kChunkLog2; bits == 0;) {
+      if (word == 0) {
+        if (number == 0) return nullptr;
+        chunk = ChunkOf(--number << kChunkLog2);
+        if (chunk == nullptr) return nullptr;
+        word = std::size(chunk->has_begin);
+      }
+      bits = chunk->has_begin[--word];
+    }
+    block = chunk->first_begins[word * 64 + static_cast<uint64_t>(FloorLog2(bits))];
+  }
+  while (block->next != nullptr && block->next->begin <= address) block = block->next;
+  return address < block->end() ? block : nullptr;
 }
 
 void PointerIndex::FillSpan(uint64_t begin, Block* block) {
@@ -58,11 +102,10 @@ void PointerIndex::FillSpan(uint64_t begin, Block* block) {
   }
 }
 
-Handle* PointerIndex::FindHandle(uint64_t address) const {
-  Chunk* chunk = ChunkOf(address);
+Mapping* PointerIndex::FindMapping(uint64_t address) const {
+  const Chunk* chunk = ChunkOf(address);
   if (chunk == nullptr) return nullptr;
-  return chunk->handles[(address >> kGranuleLog2) & (kGranulesPerChunk - 1)].load(
-      std::memory_order_acquire);
+  return chunk->mappings[GranuleOf(address)].load(std::memory_order_acquire);
 }
 
 }  // namespace weir

@@ -1,12 +1,12 @@
 // PointerIndex: from an address to the block that begins there, from any thread, without a lock;
-// and from an address to the physical handle mapped there.
+// and, under the heap lock, from an address to what is mapped there and to the block around it.
 //
 // Two levels: a table of 1 GiB chunks over the 48-bit address space, and in each chunk one entry
 // per 32 KiB slot and one per 2 MiB granule. A slot holds at most one begin, because every indexed
 // block is larger than 32 KiB (small requests are objects inside spans). A span of 128 KiB begins
 // on a slot and fills four, which all name it, so that any object is found with one look. One index
 // serves all devices: unified addressing gives every device its own addresses. Chunk tables are
-// made when first needed (260 KiB each, touched lazily) and never freed.
+// made when first needed (268 KiB each, touched lazily) and never freed.
 #ifndef WEIR_BLOCK_POINTER_INDEX_H_
 #define WEIR_BLOCK_POINTER_INDEX_H_
 
@@ -20,7 +20,7 @@ namespace weir {
 
 class PointerIndex {
  public:
-  // The unit in which handles are indexed; the heap's granule is a multiple of it.
+  // The unit in which mappings are indexed; the heap's granule is a multiple of it.
   static constexpr uint64_t kGranule = 2 * kMiB;
 
   static PointerIndex& Get() { return index_; }
@@ -36,7 +36,11 @@ class PointerIndex {
   void SetSpan(Block* block) { FillSpan(block->begin, block); }
   void ClearSpan(const Block* block) { FillSpan(block->begin, nullptr); }
   // What is mapped in a range of whole granules; nullptr for nothing.
-  void SetHandle(Handle* handle, uint64_t at, uint64_t bytes);
+  void SetMapping(Mapping* mapping, uint64_t at, uint64_t bytes);
+  // Blocks of all states, of reservations: where they begin. Remove comes before the block is
+  // unlinked from its neighbours, Add after it was linked.
+  void AddBegin(Block* block);
+  void RemoveBegin(const Block* block);
 
   // The indexed block that begins in the slot of the address, or the span that fills it; nullptr if
   // the address lies before or behind it. Takes no lock; what it returns is stable under the heap
@@ -49,8 +53,9 @@ class PointerIndex {
     return block != nullptr && address - block->begin < block->bytes ? block : nullptr;
   }
 
-  // The handle mapped at the address. Heap lock held.
-  Handle* FindHandle(uint64_t address) const;
+  // Heap lock held: what is mapped at the address, and the block of a reservation that contains it.
+  Mapping* FindMapping(uint64_t address) const;
+  Block* FindContaining(uint64_t address) const;
 
  private:
   static constexpr int kChunkLog2 = 30;
@@ -62,7 +67,11 @@ class PointerIndex {
 
   struct Chunk {
     std::atomic<Block*> blocks[kSlotsPerChunk];
-    std::atomic<Handle*> handles[kGranulesPerChunk];
+    std::atomic<Mapping*> mappings[kGranulesPerChunk];
+    // Heap lock. The first block that begins in each granule, and for which granules there is one.
+    // A chunk belongs to one reservation, so to one device.
+    Block* first_begins[kGranulesPerChunk];
+    uint64_t has_begin[kGranulesPerChunk / 64];
   };
 
   PointerIndex() = default;
@@ -70,6 +79,9 @@ class PointerIndex {
     const uint64_t number = address >> kChunkLog2;
     if (number >= kNumChunks) return nullptr;
     return std::atomic_ref<Chunk*>(chunks_[number]).load(std::memory_order_acquire);
+  }
+  static uint64_t GranuleOf(uint64_t address) {
+    return (address >> kGranuleLog2) & (kGranulesPerChunk - 1);
   }
   std::atomic<Block*>* Slot(uint64_t address) const;
   void FillSpan(uint64_t begin, Block* block);

@@ -56,24 +56,4 @@ int ReadyBins::NextNonEmpty(int bin) const {
   return static_cast<int>(word) * 64 + std::countr_zero(bits);
 }
 
-Block* ReadyBins::BestInBin(int bin, uint64_t bytes, uint64_t alignment) const {
-  Block* best = nullptr;
-  int scanned = 0;
-  for (Block* b = heads_[static_cast<size_t>(bin)]; b != nullptr; b = b->bin_next) {
-    if (Fits(*b, bytes, alignment) && (best == nullptr || b->bytes < best->bytes ||
-                                       (b->bytes == best->bytes && b->begin < best->begin))) {
-      best = b;
-    }
-    if (++scanned >= kMaxScan && best != nullptr) break;
-  }
-  return best;
-}
-
-Block* ReadyBins::FindBestFit(uint64_t bytes, uint64_t alignment) const {
-  for (int bin = NextNonEmpty(BinOf(bytes)); bin >= 0; bin = NextNonEmpty(bin + 1)) {
-    if (Block* block = BestInBin(bin, bytes, alignment)) return block;
-  }
-  return nullptr;
-}
-
 }  // namespace weir

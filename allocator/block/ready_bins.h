@@ -22,7 +22,18 @@ class ReadyBins {
 
   // The smallest block in which `bytes` fit at an address that is a multiple of `alignment` (a
   // power of two >= kBlockAlignment), lowest address among equals; nullptr if there is none.
-  Block* FindBestFit(uint64_t bytes, uint64_t alignment) const;
+  Block* FindBestFit(uint64_t bytes, uint64_t alignment) const {
+    return FindBestFit(bytes, alignment, [](const Block&) { return true; });
+  }
+  // The same among those for which accept(block) holds; it is asked only of blocks that would be
+  // the answer.
+  template <typename Accept>
+  Block* FindBestFit(uint64_t bytes, uint64_t alignment, Accept accept) const {
+    for (int bin = NextNonEmpty(BinOf(bytes)); bin >= 0; bin = NextNonEmpty(bin + 1)) {
+      if (Block* block = BestInBin(bin, bytes, alignment, accept)) return block;
+    }
+    return nullptr;
+  }
 
   bool empty() const { return summary_ == 0; }
 
@@ -46,7 +57,8 @@ class ReadyBins {
 
   static int BinOf(uint64_t bytes);
   int NextNonEmpty(int bin) const;  // first non-empty bin >= bin, or -1
-  Block* BestInBin(int bin, uint64_t bytes, uint64_t alignment) const;
+  template <typename Accept>
+  Block* BestInBin(int bin, uint64_t bytes, uint64_t alignment, Accept accept) const;
 
   uint64_t summary_ = 0;  // bit w: words_[w] != 0
   std::array<uint64_t, kNumWords> words_{};
@@ -57,6 +69,22 @@ class ReadyBins {
 inline bool Fits(const Block& block, uint64_t bytes, uint64_t alignment) {
   const uint64_t start = AlignUp(block.begin, alignment);
   return start + bytes <= block.end();
+}
+
+template <typename Accept>
+Block* ReadyBins::BestInBin(int bin, uint64_t bytes, uint64_t alignment, Accept accept) const {
+  Block* best = nullptr;
+  int scanned = 0;
+  for (Block* b = heads_[static_cast<size_t>(bin)]; b != nullptr; b = b->bin_next) {
+    if (Fits(*b, bytes, alignment) &&
+        (best == nullptr || b->bytes < best->bytes ||
+         (b->bytes == best->bytes && b->begin < best->begin)) &&
+        accept(*b)) {
+      best = b;
+    }
+    if (++scanned >= kMaxScan && best != nullptr) break;
+  }
+  return best;
 }
 
 }  // namespace weir

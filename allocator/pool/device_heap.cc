@@ -63,7 +63,10 @@ DeviceHeap::~DeviceHeap() {
     }
   }
   for (const Handle* h : handles_.all()) {
-    if (h->at != 0 && h->id != 0) index.SetHandle(nullptr, h->at, h->bytes);
+    if (h->id == 0) continue;
+    for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
+      index.SetMapping(nullptr, m->at, m->bytes);
+    }
   }
 }
 
@@ -96,10 +99,11 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     if (address != 0) return address;
   }
   if (has_routes_.load(std::memory_order_relaxed)) key.pool = PoolOf(stream);
-  const Request request = MakeRequest(bytes, alignment);
+  Request request = MakeRequest(bytes, alignment);
   {
     MutexLock lock(heap_mu_);
     if (StreamHeap* owner = FindStream(key)) {
+      NoteContext(owner, &request);
       ThreadCache* cache = is_cached ? CacheOf(owner) : nullptr;
       const uint64_t address =
           cache != nullptr ? AllocateThrough(cache, request) : TryAllocate(owner, request);
@@ -115,8 +119,24 @@ uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
     owner->spans.Reserve();  // before anything changes: Finish must not fail
   }
   Arena& arena = owner->ArenaFor(request.block);
-  Block* block = arena.TryAllocate(request.block, request.alignment);
+  Block* block = nullptr;
+  if (request.context.valid) {
+    arena.FlushKept();
+    owner->replay->Find(request.context, [&](uint64_t address) {
+      if (IsAligned(address, request.alignment))
+        block = arena.TryAllocateAt(address, request.block);
+      return block != nullptr;
+    });
+  }
+  if (block == nullptr) block = arena.TryAllocate(request.block, request.alignment);
   return block != nullptr ? Finish(owner, request, block) : 0;
+}
+
+void DeviceHeap::NoteContext(StreamHeap* owner, Request* request) {
+  if (owner->replay == nullptr || request->block <= kMaxSmallArenaBytes || request->context.valid)
+    return;
+  ++records_.clock;
+  request->context = owner->replay->Next(request->block);
 }
 
 uint64_t DeviceHeap::TakeObject(StreamHeap* owner, const Request& request) {
@@ -135,7 +155,10 @@ uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* bl
   }
   block->requested.store(request.bytes);
   CountAllocation(request.bytes, block->bytes);
-  if (&owner->large == block->arena) policy_.OnLargeRequest();
+  if (&owner->large == block->arena) {
+    policy_.OnLargeRequest();
+    if (request.context.valid) owner->replay->Remember(request.context, block->begin);
+  }
   return block->begin;
 }
 

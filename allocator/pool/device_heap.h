@@ -28,10 +28,11 @@
 #include "absl/container/inlined_vector.h"
 #include "allocator/base/heap_options.h"
 #include "allocator/base/mutex.h"
-#include "allocator/block/block_pool.h"
 #include "allocator/block/handle_table.h"
+#include "allocator/block/heap_records.h"
 #include "allocator/driver/device_driver.h"
 #include "allocator/pool/capture_pool.h"
+#include "allocator/pool/context_replay.h"
 #include "allocator/pool/growth_policy.h"
 #include "allocator/pool/heap_error.h"
 #include "allocator/pool/stream_heap.h"
@@ -90,8 +91,9 @@ class DeviceHeap {
   struct Request {
     uint64_t bytes;  // what the caller asked for
     uint64_t alignment;
-    int size_class;  // of the object, or -1 for a block of its own
-    uint64_t block;  // bytes of the block: a span, or the request rounded up
+    int size_class;                       // of the object, or -1 for a block of its own
+    uint64_t block;                       // bytes of the block: a span, or the request rounded up
+    ContextReplay::Context context = {};  // of large requests, with stitching
   };
   // A block or an object.
   struct Found {
@@ -110,7 +112,7 @@ class DeviceHeap {
     bool context_captured = true;  // set with proved
     bool addresses_exhausted = false;
   };
-  struct Change;  // a mapping under way; device_heap_map.cc
+  struct Change;  // a mapping under way; change.h
   // Stops the threads that are using their caches, for a scope under the heap lock.
   class CacheVisit {
    public:
@@ -186,6 +188,8 @@ class DeviceHeap {
   // ---- device_heap.cc ----
   uint64_t TryAllocate(StreamHeap* owner, const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // A large request becomes part of its stream's history, once.
+  void NoteContext(StreamHeap* owner, Request* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Turns a live block into what the request is for; counts it.
   uint64_t Finish(StreamHeap* owner, const Request& request, Block* block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
@@ -216,7 +220,7 @@ class DeviceHeap {
   void PutBack(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_miss.cc ----
-  uint64_t AllocateMiss(StreamKey key, const Request& request, HeapError* error)
+  uint64_t AllocateMiss(StreamKey key, Request request, HeapError* error)
       ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
   // Records and polls markers that deferred frees wait for, and releases what is complete. With
   // `wait` it blocks until all of them are.
@@ -266,11 +270,16 @@ class DeviceHeap {
   enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };
   Planned PlanLocked(const Request& request, const Rung& rung, const Known& known, Change* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  bool MayStitch(const Arena& arena, const Request& request) const;
+  Planned PlanWindow(const Request& request, const Rung& rung, const Known& known,
+                     const Window& window, bool stitch, Change* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Makes the records of a change and makes busy what it is about. May throw std::bad_alloc, and
+  // has done nothing then.
+  void Mark(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   DriverStatus Carry(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  // After a change: indexes the handle where it is now, or deletes its record if its memory is
-  // gone. True if it is stuck.
-  bool PlaceOrForget(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Block* Commit(Change* change, bool success) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  DriverStatus CarryAndCommit(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Gives chunks that the stream's arenas, or any arenas, do not need back to the reservation.
   void ReturnAddresses(StreamHeap* stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   void CollectAddresses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
@@ -286,11 +295,20 @@ class DeviceHeap {
   bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
+  // ---- device_heap_aliases.cc ----
+  // Unmaps further addresses of idle memory, the longest unused first, while there are more than
+  // keep_bytes of them.
+  DriverStatus TrimAliases(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Unmaps guest mappings whose last block was freed.
+  DriverStatus UnmapDeadGuests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  DriverStatus UnmapOnly(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+
   // ---- device_heap_trim.cc ----
   bool OwnsSegmentAt(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);
   // Releases idle complete handles, highest address first, until reserved <= keep_bytes.
   DriverStatus ReleaseIdle(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus ReleaseHandle(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  DriverStatus ReleaseSegment(Handle* segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
 
   const std::unique_ptr<DeviceDriver> driver_;
   const HeapOptions options_;
@@ -305,7 +323,7 @@ class DeviceHeap {
   std::optional<bool> context_is_captured_ ABSL_GUARDED_BY(space_mu_);  // unset: not asked yet
 
   Mutex heap_mu_;
-  BlockPool blocks_ ABSL_GUARDED_BY(heap_mu_);
+  HeapRecords records_ ABSL_GUARDED_BY(heap_mu_);
   HandleTable handles_ ABSL_GUARDED_BY(heap_mu_);
   GrowthPolicy policy_ ABSL_GUARDED_BY(heap_mu_);
   std::vector<std::unique_ptr<StreamHeap>> streams_ ABSL_GUARDED_BY(heap_mu_);

@@ -1,43 +1,38 @@
-// DeviceHeap: making memory where a window lacks it. The one place where the mapping changes for a
-// miss.
+// DeviceHeap: making memory where a window lacks it. The one place where the mapping changes.
 //
-// A change goes through three steps: PlanLocked chooses and marks (heap lock), Carry waits and
-// calls the driver (space lock only), Commit tells the blocks what came of it (heap lock).
+// A change goes through three steps: it is planned and marked (heap lock), Carry waits and calls
+// the driver (space lock only), Commit tells the blocks what came of it (heap lock).
 #include <algorithm>
 #include <iterator>
 #include <new>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
+#include "allocator/pool/change.h"
 #include "allocator/pool/device_heap.h"
 #include "allocator/pool/stats.h"
 #include "allocator/vmm/map_executor.h"
 
 namespace weir {
 
-struct DeviceHeap::Change {
-  Arena* arena = nullptr;
-  uint64_t begin = 0;  // of the block to be made
-  uint64_t bytes = 0;
-  MapPlan plan;
-  Block* busy = nullptr;              // the window
-  std::vector<Block*> victim_blocks;  // busy: where mapped victims come from
-  std::vector<uint64_t> victims_were_at;
-  size_t held_records = 0;  // of blocks_, for Commit
-};
-
 bool DeviceHeap::IsComplete(const Handle& handle) const {
-  return handle.arena == nullptr || handle.arena->owner()->timeline.IsComplete(handle.idle_epoch);
+  for (const Mapping* m = handle.mappings; m != nullptr; m = m->next) {
+    if (!m->arena->owner()->timeline.IsComplete(m->idle_epoch)) return false;
+  }
+  return true;
 }
 
 bool DeviceHeap::IsSupply(const Handle& handle) const {
-  return handle.arena == nullptr || handle.arena->owner()->key.pool == 0;
+  return handle.arena() == nullptr || handle.arena()->owner()->key.pool == 0;
 }
 
 bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
-  const StreamTimeline& timeline = handle.arena->owner()->timeline;
-  return timeline.kind() == StreamTimeline::Kind::kStream ||
-         timeline.HasMarkerFor(handle.idle_epoch);
+  for (const Mapping* m = handle.mappings; m != nullptr; m = m->next) {
+    const StreamTimeline& timeline = m->arena->owner()->timeline;
+    if (timeline.kind() != StreamTimeline::Kind::kStream && !timeline.HasMarkerFor(m->idle_epoch))
+      return false;
+  }
+  return true;
 }
 
 void DeviceHeap::FlushKept() {
@@ -72,20 +67,19 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
     known.proved = true;
     known.context_captured = ContextIsCaptured();
   }
-  const uint64_t start_ns = driver_->NowNs();
-  try {
-    *status = Carry(&change);
-  } catch (const std::bad_alloc&) {
+  *status = CarryAndCommit(&change);
+  if (change.block == nullptr) return 0;
+  uint64_t address = 0, bound = 0;
+  bool too_many = false;
+  {
     MutexLock lock(heap_mu_);
-    Commit(&change, /*success=*/false);
-    throw;
+    address = Finish(owner, request, change.block);
+    bound =
+        static_cast<uint64_t>(options_.alias_bound * static_cast<double>(stats_.reserved_bytes));
+    too_many = records_.alias_bytes > bound;
   }
-  const uint64_t driver_ns = driver_->NowNs() - start_ns;
-  MutexLock lock(heap_mu_);
-  stats_.driver_time_ns += driver_ns;
-  if (!change.plan.victims.empty()) policy_.Charge(driver_ns);
-  Block* block = Commit(&change, status->ok());
-  return block != nullptr ? Finish(owner, request, block) : 0;
+  if (too_many) TrimAliases(bound / 4 * 3).IgnoreError();  // they only cost address space
+  return address;
 }
 
 void DeviceHeap::ReturnAddresses(StreamHeap* stream) {
@@ -127,11 +121,31 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
   Arena* arena = change->arena;
   if (request.size_class >= 0) arena->owner()->spans.Reserve();
   arena->FlushKept();
-  if (arena->LargestHole() < request.block + request.alignment && !known.addresses_exhausted)
+  const Block* hole = arena->LargestHole();
+  if ((hole == nullptr || hole->bytes < request.block + request.alignment) &&
+      !known.addresses_exhausted) {
     return Planned::kNeedsAddresses;
+  }
+  if (MayStitch(*arena, request)) {
+    const std::optional<Window> fresh = FindFreshPlace(*arena, request.block, request.alignment);
+    if (fresh.has_value()) {
+      const Planned planned = PlanWindow(request, rung, known, *fresh, /*stitch=*/true, change);
+      if (planned != Planned::kNoMemory) return planned;
+    }
+  }
   const std::optional<Window> window = FindWindow(*arena, request.block, request.alignment);
   if (!window.has_value()) return Planned::kNoMemory;
+  return PlanWindow(request, rung, known, *window, /*stitch=*/false, change);
+}
 
+bool DeviceHeap::MayStitch(const Arena& arena, const Request& request) const {
+  return options_.stitch && request.context.known && &arena == &arena.owner()->large &&
+         arena.owner()->key.pool == 0;
+}
+
+DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& rung,
+                                           const Known& known, const Window& window, bool stitch,
+                                           Change* change) {
   // What may be made new, in whole granules.
   const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
   const uint64_t active = std::max(stats_.peak_active_bytes, stats_.active_bytes + request.block);
@@ -141,16 +155,21 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     return AlignDown(std::min(limit - reserved, rung.most_new), granule_);
   };
   const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
+  StreamHeap* owner = change->arena->owner();
+  // What a stitch takes from its own stream stays mapped where it is: there is nothing to wait for.
+  const auto is_own = [&](const Handle& h) {
+    return stitch && h.arena() != nullptr && h.arena()->owner() == owner;
+  };
 
   // The rest comes from memory that lies idle.
-  const uint64_t deficit = window->missing > room ? window->missing - room : 0;
+  const uint64_t deficit = window.missing > room ? window.missing - room : 0;
   std::vector<Handle*> victims;
   if (deficit > 0) {
     FlushKept();
     VictimRules rules;
-    rules.keep_begin = window->busy_begin;
-    rules.keep_end = window->busy_end;
-    rules.is_complete = [this](const Handle& h) { return IsComplete(h); };
+    rules.keep_begin = window.busy_begin;
+    rules.keep_end = window.busy_end;
+    rules.is_complete = [&](const Handle& h) { return is_own(h) || IsComplete(h); };
     std::vector<Handle*> supply;
     std::copy_if(handles_.all().begin(), handles_.all().end(), std::back_inserter(supply),
                  [this](const Handle* h) ABSL_NO_THREAD_SAFETY_ANALYSIS { return IsSupply(*h); });
@@ -159,7 +178,8 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
     for (const Handle* h : victims) sum += h->bytes;
     // The host waits only where new memory cannot take the place of waiting.
     if (sum < deficit && !known.proved) return Planned::kNeedsProof;
-    if (sum + room_below(hard) < window->missing) {
+    if (sum + room_below(hard) < window.missing) {
+      if (stitch) return Planned::kNoMemory;
       // A capture forbids to record the marker that memory of the context would be waited for with.
       std::erase_if(supply, [&](const Handle* h) {
         return known.context_captured && !IsComplete(*h) && !CanWaitInCapture(*h);
@@ -168,64 +188,95 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
       victims = ChooseVictims(supply, deficit, rules);
       sum = 0;
       for (const Handle* h : victims) sum += h->bytes;
-      if (sum + room_below(hard) < window->missing) return Planned::kNoMemory;
+      if (sum + room_below(hard) < window.missing) return Planned::kNoMemory;
     }
   }
 
-  change->begin = window->begin;
+  change->begin = window.begin;
   change->bytes = request.block;
-  change->plan =
-      TileHoles(window->holes, victims, policy_.HandleBytes(stats_.reserved_bytes, granule_));
-  // Host memory first: what is missing there must not be found out half way.
-  const size_t created =
-      static_cast<size_t>(std::count_if(change->plan.pieces.begin(), change->plan.pieces.end(),
-                                        [](const Piece& piece) { return piece.created; }));
-  handles_.Reserve(created);
-  change->victim_blocks.reserve(victims.size());
-  change->victims_were_at.reserve(victims.size());
-  std::vector<std::pair<Arena*, std::vector<Handle*>>> by_arena;
-  for (const auto& stream : streams_) {
-    for (Arena* a : {&stream->small, &stream->large}) {
-      std::vector<Handle*> mapped_here;
-      for (Handle* h : victims) {
-        if (h->arena == a) mapped_here.push_back(h);
-      }
-      if (mapped_here.empty()) continue;
-      std::sort(mapped_here.begin(), mapped_here.end(),
-                [](const Handle* x, const Handle* y) { return x->at < y->at; });
-      by_arena.emplace_back(a, std::move(mapped_here));
-    }
+  const uint64_t handle_bytes = policy_.HandleBytes(stats_.reserved_bytes, granule_);
+  uint64_t busy_end = window.busy_end;
+  if (stitch) {
+    change->plan = TileRow(window.holes.front(), victims, handle_bytes);
+    const AddressRange& row = change->plan.holes.front();
+    busy_end = row.begin + row.bytes;
+    if (const Block* hole = PointerIndex::Get().FindContaining(row.begin); hole->end() < busy_end)
+      return Planned::kNoMemory;
+  } else {
+    change->plan = TileHoles(window.holes, victims, handle_bytes);
   }
-  const size_t records = 4 * victims.size() + 4 * window->holes.size() + 32;
-  blocks_.Reserve(2 * records);  // to carve now, and to settle in Commit
-
   for (Handle* h : victims) {
-    h->taken = true;
-    change->victims_were_at.push_back(h->at);
-  }
-  for (Piece& piece : change->plan.pieces) {
-    if (piece.created) piece.handle = handles_.New(piece.bytes);
-    piece.handle->taken = true;
-  }
-  try {
-    change->busy = arena->CarveBusy(window->run, window->busy_begin, window->busy_end);
-    for (const auto& [a, mapped_here] : by_arena) {
-      a->CarveHandles(mapped_here, &change->victim_blocks);
+    change->taken.push_back(h);
+    change->is_move |= h->mappings != nullptr;
+    for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
+      if (is_own(*h)) {
+        if (!m->guest) change->disturbed.push_back(m);
+      } else {
+        change->plan.unmapped.push_back(m);
+      }
     }
-    blocks_.Hold(records);
-    change->held_records = records;
-  } catch (const std::bad_alloc&) {
-    Commit(change, /*success=*/false);  // nothing was mapped yet: puts the blocks back
-    throw;
   }
+  // Memory in the window that is mapped elsewhere too must not be handed out there meanwhile.
+  Arena::ForEachMapping(window.busy_begin, window.busy_end, nullptr, [&](Mapping* here) {
+    if (!here->shared) return;
+    change->taken.push_back(here->handle);
+    for (Mapping* m = here->handle->mappings; m != nullptr; m = m->next) {
+      if (m != here && !m->guest) change->disturbed.push_back(m);
+    }
+  });
+  change->run = window.run;
+  change->busy_begin = window.busy_begin;
+  change->busy_end = busy_end;
+  Mark(change);
   return Planned::kYes;
 }
 
+void DeviceHeap::Mark(Change* change) {
+  // Host memory first: what is missing there must not be found out half way.
+  MapPlan& plan = change->plan;
+  const size_t created = static_cast<size_t>(std::count_if(
+      plan.pieces.begin(), plan.pieces.end(), [](const Piece& piece) { return piece.created; }));
+  handles_.Reserve(created);
+  records_.mappings.Reserve(plan.pieces.size());
+  const size_t mappings = plan.unmapped.size() + change->disturbed.size();
+  change->busy.reserve(mappings);
+  change->taken.reserve(change->taken.size() + created);
+  size_t records = 6 * (mappings + plan.pieces.size()) + 4 * plan.holes.size() + 32;
+  for (const Piece& piece : plan.pieces) {
+    if (piece.created) continue;
+    for (const Mapping* m = piece.handle->mappings; m != nullptr; m = m->next) records += 2;
+  }
+  if (change->run != nullptr) records += Arena::CountFlips(change->busy_begin, change->busy_end);
+  records_.blocks.Reserve(2 * records);  // to carve now, and to settle in Commit
+
+  for (Piece& piece : plan.pieces) {
+    if (piece.created) {
+      piece.handle = handles_.New(piece.bytes);
+      change->taken.push_back(piece.handle);
+    }
+    piece.mapping = records_.mappings.New();
+    piece.mapping->at = piece.at;
+    piece.mapping->bytes = piece.bytes;
+    piece.mapping->handle = piece.handle;
+    piece.mapping->arena = change->arena;
+    piece.mapping->guest = piece.guest;
+  }
+  for (Handle* h : change->taken) h->taken = true;
+  if (change->run != nullptr) {
+    change->window = change->arena->CarveBusy(change->run, change->busy_begin, change->busy_end);
+  }
+  for (const auto& list : {&plan.unmapped, &change->disturbed}) {
+    for (const Mapping* m : *list) change->busy.push_back(m->arena->CarveMapping(*m));
+  }
+  records_.blocks.Hold(records);
+  change->held_records = records;
+}
+
 DriverStatus DeviceHeap::Carry(Change* change) {
-  for (const Handle* h : change->plan.victims) {
-    if (IsComplete(*h)) continue;
-    StreamTimeline& timeline = h->arena->owner()->timeline;
-    const DriverStatus status = WaitFor(&timeline, h->idle_epoch);
+  for (const Mapping* m : change->plan.unmapped) {
+    StreamTimeline& timeline = m->arena->owner()->timeline;
+    if (timeline.IsComplete(m->idle_epoch)) continue;
+    const DriverStatus status = WaitFor(&timeline, m->idle_epoch);
     if (!status.ok()) return status;
   }
   const DriverStatus status = ExecuteMapPlan(*driver_, &change->plan);
@@ -233,53 +284,71 @@ DriverStatus DeviceHeap::Carry(Change* change) {
   return status;
 }
 
-bool DeviceHeap::PlaceOrForget(Handle* handle) {
-  handle->taken = false;
-  if (handle->at != 0) PointerIndex::Get().SetHandle(handle, handle->at, handle->bytes);
-  const bool stuck = handle->stuck;
-  if (handle->id == 0) {
-    WEIR_STAT_SUB(stats_, reserved_bytes, handle->bytes);
-    WEIR_STAT_SUB(stats_, handles, 1);
-    handles_.Delete(handle);
-  }
-  return stuck;
-}
-
 Block* DeviceHeap::Commit(Change* change, bool success) {
-  blocks_.Unhold(change->held_records);
+  records_.blocks.Unhold(change->held_records);
   PointerIndex& index = PointerIndex::Get();
-  const MapPlan& plan = change->plan;
+  MapPlan& plan = change->plan;
   bool stuck = false;
-  for (size_t i = 0; i < plan.victims.size(); ++i) {
-    Handle* victim = plan.victims[i];
-    if (change->victims_were_at[i] != 0) {
-      index.SetHandle(nullptr, change->victims_were_at[i], victim->bytes);
-    }
-    if (victim->at != change->victims_were_at[i]) {
-      if (victim->at != 0 && change->victims_were_at[i] != 0) {
-        stats_.remapped_bytes += victim->bytes;
-      }
-      victim->arena = victim->at != 0 ? change->arena : nullptr;
-      victim->idle_epoch = 0;
-    }
-    stuck |= PlaceOrForget(victim);
+  for (Mapping* m : plan.unmapped) {
+    if (m->mapped) continue;
+    index.SetMapping(nullptr, m->at, m->bytes);
+    records_.Detach(m);
+    records_.mappings.Delete(m);
   }
   for (const Piece& piece : plan.pieces) {
-    if (!piece.created) continue;
-    if (piece.handle->id == 0) {  // never made, or released again
-      handles_.Delete(piece.handle);
-      continue;
+    Mapping* m = piece.mapping;
+    if (m->mapped) {
+      if (!piece.created) {
+        (piece.handle->mappings == nullptr ? stats_.remapped_bytes : stats_.stitched_bytes) +=
+            piece.bytes;
+      }
+      records_.Attach(m, piece.handle);
+      index.SetMapping(m, m->at, m->bytes);
+    } else {
+      records_.mappings.Delete(m);
     }
-    WEIR_STAT_ADD(stats_, reserved_bytes, piece.bytes);
-    WEIR_STAT_ADD(stats_, handles, 1);
-    piece.handle->arena = piece.handle->at != 0 ? change->arena : nullptr;
-    stuck |= PlaceOrForget(piece.handle);
+    if (piece.created && piece.handle->id != 0) {
+      WEIR_STAT_ADD(stats_, reserved_bytes, piece.bytes);
+      WEIR_STAT_ADD(stats_, handles, 1);
+    }
+  }
+  std::sort(change->taken.begin(), change->taken.end());
+  change->taken.erase(std::unique(change->taken.begin(), change->taken.end()), change->taken.end());
+  for (Handle* h : change->taken) {
+    h->taken = false;
+    stuck |= h->stuck;
+    if (h->id != 0) continue;
+    const bool existed = std::none_of(plan.pieces.begin(), plan.pieces.end(),
+                                      [h](const Piece& p) { return p.created && p.handle == h; });
+    if (existed) {
+      WEIR_STAT_SUB(stats_, reserved_bytes, h->bytes);
+      WEIR_STAT_SUB(stats_, handles, 1);
+    }
+    handles_.Delete(h);
   }
   if (stuck) return nullptr;  // never hand the ranges out: the blocks stay busy for ever
-  for (Block* block : change->victim_blocks) block->arena->Settle(block, 0);
-  if (change->busy == nullptr) return nullptr;
-  Block* settled = change->arena->Settle(change->busy, change->begin);
+  for (Block* block : change->busy) block->arena->Settle(block, 0);
+  if (change->window == nullptr) return nullptr;
+  Block* settled = change->arena->Settle(change->window, change->begin);
   return success ? change->arena->CarveLive(settled, change->begin, change->bytes) : nullptr;
+}
+
+DriverStatus DeviceHeap::CarryAndCommit(Change* change) {
+  const uint64_t start_ns = driver_->NowNs();
+  DriverStatus status;
+  try {
+    status = Carry(change);
+  } catch (const std::bad_alloc&) {
+    MutexLock lock(heap_mu_);
+    Commit(change, /*success=*/false);
+    throw;
+  }
+  const uint64_t driver_ns = driver_->NowNs() - start_ns;
+  MutexLock lock(heap_mu_);
+  stats_.driver_time_ns += driver_ns;
+  if (change->is_move) policy_.Charge(driver_ns);
+  change->block = Commit(change, status.ok());
+  return status;
 }
 
 // ---- Memory by classic segments -----------------------------------------------------------------
@@ -315,8 +384,9 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   {
     MutexLock lock(heap_mu_);  // host memory first, as in PlanLocked
     handles_.Reserve(1);
-    blocks_.Hold(1);
     arena.ReserveRegion();
+    records_.mappings.Hold(1);
+    records_.blocks.Hold(1);
   }
   const uint64_t start_ns = driver_->NowNs();
   DeviceAddress at = 0;
@@ -326,13 +396,17 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   if (status->ok() && !covered) driver_->FreeClassic(at).IgnoreError();
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += driver_ns;
-  blocks_.Unhold(1);
+  records_.blocks.Unhold(1);
+  records_.mappings.Unhold(1);
   if (!status->ok()) return 0;
   if (!covered) throw std::bad_alloc();  // no host memory for the index
   has_segments_.store(true, std::memory_order_relaxed);
   Handle* segment = handles_.New(bytes);
-  segment->at = at;
-  segment->arena = &arena;
+  Mapping* mapping = records_.mappings.New();
+  mapping->at = at;
+  mapping->arena = &arena;
+  mapping->mapped = true;
+  records_.Attach(mapping, segment);
   WEIR_STAT_ADD(stats_, reserved_bytes, bytes);
   WEIR_STAT_ADD(stats_, handles, 1);
   arena.AddSegment(segment);

@@ -40,7 +40,7 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
 
 // ---- The rungs ----------------------------------------------------------------------------------
 
-uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapError* error) {
+uint64_t DeviceHeap::AllocateMiss(StreamKey key, Request request, HeapError* error) {
   MutexLock space(space_mu_);  // from here on the stream's heap stays what it is
   StreamHeap* owner = StreamFor(key, error);
   if (owner == nullptr) return 0;
@@ -54,6 +54,7 @@ uint64_t DeviceHeap::AllocateMiss(StreamKey key, const Request& request, HeapErr
   {
     MutexLock lock(heap_mu_);
     ++stats_.misses;
+    NoteContext(owner, &request);
     FlushCaches();
     if (const uint64_t address = TryAllocate(owner, request)) return address;
   }
@@ -221,10 +222,12 @@ DriverStatus DeviceHeap::ProveIdle() {
     {
       MutexLock lock(heap_mu_);
       for (const Handle* h : handles_.all()) {
-        if (h->live != 0 || h->arena == nullptr || h->arena->owner() != stream) continue;
-        if (!IsSupply(*h)) continue;
-        needed |= !timeline.IsComplete(h->idle_epoch);
-        open |= h->idle_epoch == timeline.open();
+        if (!h->is_idle() || !IsSupply(*h)) continue;
+        for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
+          if (m->arena->owner() != stream) continue;
+          needed |= !timeline.IsComplete(m->idle_epoch);
+          open |= m->idle_epoch == timeline.open();
+        }
       }
     }
     if (!needed) continue;

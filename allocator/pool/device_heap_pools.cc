@@ -93,8 +93,9 @@ void DeviceHeap::MakeOrdinary(uint64_t id) {
     stream->timeline.BecomeContext();
     for (Handle* h : handles_.all()) {
       // A graph may be running on any stream of the context.
-      if (h->arena != nullptr && h->arena->owner() == stream.get())
-        h->idle_epoch = stream->timeline.open();
+      for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
+        if (m->arena->owner() == stream.get()) m->idle_epoch = stream->timeline.open();
+      }
     }
     stream->key = {kNoStream};
   }
@@ -120,8 +121,9 @@ void DeviceHeap::CloseContextEpochs() {
       needed = timeline.has_deferred() && timeline.last_deferred_epoch() == timeline.open();
       needed |= stream->returning != nullptr && stream->returning->return_epoch == timeline.open();
       for (const Handle* h : handles_.all()) {
-        needed |=
-            h->arena != nullptr && h->arena->owner() == stream && h->idle_epoch == timeline.open();
+        for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
+          needed |= m->arena->owner() == stream && m->idle_epoch == timeline.open();
+        }
       }
     }
     if (needed) CloseEpoch(&timeline).IgnoreError();  // a head start only

@@ -55,7 +55,8 @@ StreamHeap* DeviceHeap::StreamFor(StreamKey key, HeapError* error) {
     key.pool = 0;  // released since the request was routed there
     if (StreamHeap* found = FindStream(key)) return found;
   }
-  auto made = std::make_unique<StreamHeap>(kind, key, granule_, &blocks_);
+  auto made = std::make_unique<StreamHeap>(kind, key, granule_, &records_);
+  if (options_.stitch && key.pool == 0) made->replay = std::make_unique<ContextReplay>();
   streams_.reserve(streams_.size() + 1);
   by_key_[key] = made.get();
   streams_.push_back(std::move(made));

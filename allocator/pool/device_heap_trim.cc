@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "allocator/pool/change.h"
 #include "allocator/pool/device_heap.h"
 #include "allocator/pool/stats.h"
 #include "allocator/vmm/map_executor.h"
@@ -33,10 +34,10 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
     FlushKept();
     uint64_t reserved = stats_.reserved_bytes;
     for (Handle* h : handles_.all()) {
-      if (h->live == 0 && !h->taken && IsSupply(*h)) idle.push_back(h);
+      if (h->is_idle() && !h->taken && IsSupply(*h)) idle.push_back(h);
     }
     std::sort(idle.begin(), idle.end(),
-              [](const Handle* a, const Handle* b) { return a->at > b->at; });
+              [](const Handle* a, const Handle* b) { return a->at() > b->at(); });
     size_t count = 0;
     while (count < idle.size() && reserved > keep_bytes) reserved -= idle[count++]->bytes;
     idle.resize(count);
@@ -51,60 +52,64 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
 }
 
 DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
-  const bool classic = handle->id == 0;
-  Arena* arena = handle->arena;
-  if (arena != nullptr) {
-    Epoch idle_epoch = 0;
-    {
-      MutexLock lock(heap_mu_);
-      idle_epoch = handle->idle_epoch;
+  std::vector<std::pair<StreamTimeline*, Epoch>> waits;
+  {
+    MutexLock lock(heap_mu_);
+    for (const Mapping* m = handle->mappings; m != nullptr; m = m->next) {
+      waits.emplace_back(&m->arena->owner()->timeline, m->idle_epoch);
     }
-    DriverStatus status = WaitFor(&arena->owner()->timeline, idle_epoch);
-    if (!status.ok()) return status;
   }
-  std::vector<Block*> busy;
-  const uint64_t at = handle->at;
+  for (const auto& [timeline, epoch] : waits) {
+    if (DriverStatus status = WaitFor(timeline, epoch); !status.ok()) return status;
+  }
+  if (handle->id == 0) return ReleaseSegment(handle);
+  Change change;
   {
     MutexLock lock(heap_mu_);
     // Handed out again while we waited, and perhaps freed again with work pending: leave it.
-    if (handle->live != 0 || !IsComplete(*handle)) return {};
-    blocks_.Reserve(8);
-    busy.reserve(1);
-    if (classic) {
-      arena->RemoveSegment(handle);
-    } else if (arena != nullptr) {
-      arena->CarveHandles({handle}, &busy);
+    if (!handle->is_idle() || !IsComplete(*handle)) return {};
+    for (Mapping* m = handle->mappings; m != nullptr; m = m->next) {
+      change.plan.unmapped.push_back(m);
     }
-    handle->taken = true;
+    change.plan.released.push_back(handle);
+    change.taken.push_back(handle);
+    Mark(&change);
+  }
+  return CarryAndCommit(&change);
+}
+
+DriverStatus DeviceHeap::ReleaseSegment(Handle* segment) {
+  Arena* arena = segment->arena();
+  const uint64_t at = segment->at();
+  {
+    MutexLock lock(heap_mu_);
+    if (!segment->is_idle() || !IsComplete(*segment)) return {};
+    arena->RemoveSegment(segment);
+    segment->taken = true;
   }
   const uint64_t start_ns = driver_->NowNs();
-  const DriverStatus status =
-      classic ? driver_->FreeClassic(at) : UnmapAndRelease(*driver_, handle);
+  const DriverStatus status = driver_->FreeClassic(at);
   const uint64_t driver_ns = driver_->NowNs() - start_ns;
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += driver_ns;
-  handle->taken = false;
-  if (classic && !status.ok()) {
-    arena->AddSegment(handle);
+  segment->taken = false;
+  if (!status.ok()) {
+    arena->AddSegment(segment);
     return status;
   }
-  for (Block* block : busy) {
-    if (handle->at == 0) PointerIndex::Get().SetHandle(nullptr, at, handle->bytes);
-    arena->Settle(block, 0);
-  }
-  if (handle->at == 0) handle->arena = nullptr;
-  if (status.ok()) {
-    WEIR_STAT_SUB(stats_, reserved_bytes, handle->bytes);
-    WEIR_STAT_SUB(stats_, handles, 1);
-    handles_.Delete(handle);
-  }
+  WEIR_STAT_SUB(stats_, reserved_bytes, segment->bytes);
+  WEIR_STAT_SUB(stats_, handles, 1);
+  Mapping* mapping = segment->mappings;
+  records_.Detach(mapping);
+  records_.mappings.Delete(mapping);
+  handles_.Delete(segment);
   return status;
 }
 
 bool DeviceHeap::OwnsSegmentAt(uint64_t address) {
   MutexLock lock(heap_mu_);
   return std::any_of(handles_.all().begin(), handles_.all().end(), [&](const Handle* h) {
-    return address >= h->at && address - h->at < h->bytes;
+    return h->mappings != nullptr && address - h->at() < h->bytes;
   });
 }
 
@@ -118,7 +123,7 @@ HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
   uint64_t kept_by_pools = 0;
   FlushKept();  // which counts for its handles
   for (const Handle* h : handles_.all()) {
-    if (h->live == 0 && !IsSupply(*h)) kept_by_pools += h->bytes;
+    if (h->is_idle() && !IsSupply(*h)) kept_by_pools += h->bytes;
   }
   *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes -
                 kept_by_pools;
@@ -158,14 +163,14 @@ std::string DeviceHeap::Verify() {
       if (!broken.empty()) return broken;
     }
   }
-  absl::flat_hash_map<const Handle*, uint32_t> live;
+  absl::flat_hash_map<const Mapping*, uint32_t> live;
   uint64_t active = 0, idle = 0, cached = 0;
   for (const ThreadCache* cache : caches_) cached += cache->cached_bytes();
   for (const auto& stream : streams_) {
     for (const Arena* arena : {&stream->small, &stream->large}) {
       arena->ForEachBlock([&](const Block& b) {
-        if (b.is_free()) return;
-        Arena::ForEachHandle(b.begin, b.end(), b.segment, [&](Handle* h) { ++live[h]; });
+        if (!b.is_counted()) return;
+        Arena::ForEachMapping(b.begin, b.end(), b.segment, [&](const Mapping* m) { ++live[m]; });
         if (b.span != nullptr) {
           const uint64_t in_use = b.span->CountActive();
           active += in_use * b.span->object_bytes;
@@ -181,9 +186,15 @@ std::string DeviceHeap::Verify() {
   uint64_t reserved = 0;
   for (const Handle* h : handles_.all()) {
     reserved += h->bytes;
-    if (h->taken || h->live != live[h])
-      return absl::StrCat("the handle at 0x", absl::Hex(h->at), " counts ", h->live,
-                          " blocks, but ", live[h], " use it");
+    if (h->taken) return absl::StrCat("the handle at 0x", absl::Hex(h->at()), " is taken");
+    for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
+      if (m->live != live[m])
+        return absl::StrCat("the mapping at 0x", absl::Hex(m->at), " counts ", m->live,
+                            " blocks, but ", live[m], " use it");
+      if (m != h->mappings && !m->guest && m->live != 0)
+        return absl::StrCat("the mapping at 0x", absl::Hex(m->at),
+                            " is used, but does not own its memory");
+    }
   }
   if (idle != cached) return "what no caller holds and is not free is not what the caches hold";
   if (reserved != stats_.reserved_bytes) return "reserved_bytes is not the sum of all handles";

@@ -7,10 +7,12 @@
 #define WEIR_POOL_STREAM_HEAP_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "allocator/block/arena.h"
 #include "allocator/block/span.h"
+#include "allocator/pool/context_replay.h"
 #include "allocator/stream/timeline.h"
 
 namespace weir {
@@ -34,11 +36,12 @@ struct StreamKey {
 };
 
 struct StreamHeap {
-  StreamHeap(StreamTimeline::Kind kind, StreamKey stream_key, uint64_t granule, BlockPool* blocks)
+  StreamHeap(StreamTimeline::Kind kind, StreamKey stream_key, uint64_t granule,
+             HeapRecords* records)
       : key(stream_key),
         timeline(kind, stream_key.stream),
-        small(granule, this, blocks),
-        large(granule, this, blocks) {}
+        small(granule, this, records),
+        large(granule, this, records) {}
 
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 
@@ -54,7 +57,8 @@ struct StreamHeap {
   StreamTimeline timeline;
   Arena small;  // spans, and blocks of up to 256 KiB
   Arena large;
-  SpanLists spans;  // cut from blocks of `small`, or borrowed
+  std::unique_ptr<ContextReplay> replay;  // of `large`, with stitching
+  SpanLists spans;                        // cut from blocks of `small`, or borrowed
   // Heap lock. How many blocks in arenas of other streams are this one's; and those of them that
   // were freed and wait for this stream before they go back, the newest first.
   uint64_t borrowed = 0;

@@ -5,9 +5,7 @@ namespace {
 
 class Transaction {
  public:
-  Transaction(const DeviceDriver& driver, MapPlan* plan) : driver_(driver), plan_(*plan) {
-    for (const Handle* victim : plan_.victims) old_at_.push_back(victim->at);
-  }
+  Transaction(const DeviceDriver& driver, MapPlan* plan) : driver_(driver), plan_(*plan) {}
 
   DriverStatus Run() {
     try {
@@ -27,10 +25,9 @@ class Transaction {
     if (plan_.released.empty()) {
       if (DriverStatus status = CreatePieces(); !status.ok()) return status;
     }
-    for (Handle* victim : plan_.victims) {
-      if (victim->at == 0) continue;
-      if (DriverStatus s = driver_.Unmap(victim->at, victim->bytes); !s.ok()) return s;
-      victim->at = 0;
+    for (Mapping* mapping : plan_.unmapped) {
+      if (DriverStatus s = driver_.Unmap(mapping->at, mapping->bytes); !s.ok()) return s;
+      mapping->mapped = false;
     }
     for (Handle* handle : plan_.released) {
       if (DriverStatus s = driver_.ReleaseHandle(handle->id); !s.ok()) return s;
@@ -41,7 +38,7 @@ class Transaction {
     }
     for (Piece& piece : plan_.pieces) {
       if (DriverStatus s = driver_.Map(piece.at, piece.bytes, piece.handle->id); !s.ok()) return s;
-      piece.handle->at = piece.at;
+      piece.mapping->mapped = true;
     }
     for (const AddressRange& hole : plan_.holes) {
       if (DriverStatus s = driver_.SetAccess(hole.begin, hole.bytes); !s.ok()) return s;
@@ -62,56 +59,44 @@ class Transaction {
 
   void Rollback() {
     for (Piece& piece : plan_.pieces) {
-      if (piece.handle->at != piece.at) continue;
-      if (driver_.Unmap(piece.at, piece.bytes).ok()) {
-        piece.handle->at = 0;
-      } else {
-        piece.handle->stuck = true;
-      }
+      if (piece.mapping->mapped) Undo(piece.mapping);
     }
     for (Piece& piece : plan_.pieces) {
-      if (!piece.created || piece.handle->id == 0 || piece.handle->at != 0) continue;
+      if (!piece.created || piece.handle->id == 0 || piece.mapping->mapped) continue;
       if (driver_.ReleaseHandle(piece.handle->id).ok()) piece.handle->id = 0;
     }
-    for (size_t i = 0; i < plan_.victims.size(); ++i) PutBack(plan_.victims[i], old_at_[i]);
+    for (Mapping* mapping : plan_.unmapped) PutBack(mapping);
   }
 
   // The contents of free memory mean nothing, so memory made anew is as good as what was released.
-  void PutBack(Handle* victim, uint64_t old_at) {
-    if (victim->at != 0 || old_at == 0) return;
-    if (victim->id == 0 && !driver_.CreateHandle(victim->bytes, &victim->id).ok()) {
-      victim->id = 0;
+  void PutBack(Mapping* mapping) {
+    if (mapping->mapped) return;
+    Handle* handle = mapping->handle;
+    if (handle->id == 0 && !driver_.CreateHandle(handle->bytes, &handle->id).ok()) {
+      handle->id = 0;
       return;
     }
-    if (!driver_.Map(old_at, victim->bytes, victim->id).ok()) return;
-    victim->at = old_at;
-    if (driver_.SetAccess(old_at, victim->bytes).ok()) return;
-    if (driver_.Unmap(old_at, victim->bytes).ok()) {
-      victim->at = 0;
+    if (!driver_.Map(mapping->at, mapping->bytes, handle->id).ok()) return;
+    mapping->mapped = true;
+    if (!driver_.SetAccess(mapping->at, mapping->bytes).ok()) Undo(mapping);
+  }
+
+  void Undo(Mapping* mapping) {
+    if (driver_.Unmap(mapping->at, mapping->bytes).ok()) {
+      mapping->mapped = false;
     } else {
-      victim->stuck = true;
+      mapping->handle->stuck = true;
     }
   }
 
   const DeviceDriver& driver_;
   MapPlan& plan_;
-  std::vector<uint64_t> old_at_;
 };
 
 }  // namespace
 
 DriverStatus ExecuteMapPlan(const DeviceDriver& driver, MapPlan* plan) {
   return Transaction(driver, plan).Run();
-}
-
-DriverStatus UnmapAndRelease(const DeviceDriver& driver, Handle* handle) {
-  if (handle->at != 0) {
-    if (DriverStatus status = driver.Unmap(handle->at, handle->bytes); !status.ok()) return status;
-    handle->at = 0;
-  }
-  DriverStatus status = driver.ReleaseHandle(handle->id);
-  if (status.ok()) handle->id = 0;
-  return status;
 }
 
 }  // namespace weir

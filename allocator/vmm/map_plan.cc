@@ -29,7 +29,9 @@ struct Choice {
   Block* run = nullptr;
 };
 
-void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t granule, Choice* best) {
+void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alignment,
+                 Choice* best) {
+  const uint64_t granule = arena.granule();
   uint64_t run_end = first->end();
   const Block* last = first;
   while (last->next != nullptr && last->next->is_free()) {
@@ -44,7 +46,8 @@ void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t gran
     if (begin < run_begin || begin + bytes > run_end) return;
     const uint64_t missing = MissingBytes(from, begin, bytes, granule, best->missing);
     if (std::tie(missing, run_bytes, begin) <
-        std::tie(best->missing, best->run_bytes, best->begin)) {
+            std::tie(best->missing, best->run_bytes, best->begin) &&
+        (!arena.has_aliases() || arena.IsDistinct(begin, begin + bytes))) {
       *best = {missing, run_bytes, begin, first};
     }
   };
@@ -65,7 +68,7 @@ void ConsiderRun(Block* first, uint64_t bytes, uint64_t alignment, uint64_t gran
 std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment) {
   const uint64_t granule = arena.granule();
   Choice best;
-  arena.ForEachFreeRun([&](Block* first) { ConsiderRun(first, bytes, alignment, granule, &best); });
+  arena.ForEachFreeRun([&](Block* first) { ConsiderRun(arena, first, bytes, alignment, &best); });
   if (best.run == nullptr) return std::nullopt;
 
   Window window{best.run, best.begin, best.begin, best.begin + bytes, {}, 0};
@@ -82,30 +85,52 @@ std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t al
   return window;
 }
 
+std::optional<Window> FindFreshPlace(const Arena& arena, uint64_t bytes, uint64_t alignment) {
+  Block* hole = arena.LargestHole();
+  if (hole == nullptr) return std::nullopt;
+  Block* run = hole;
+  uint64_t begin = AlignUp(hole->begin, alignment);
+  if (Block* ready = hole->prev; ready != nullptr && ready->state == BlockState::kReady) {
+    const uint64_t there = AlignUp(ready->begin, alignment);
+    if (there < hole->begin && hole->begin - there < bytes &&
+        arena.IsDistinct(there, hole->begin)) {
+      run = ready;
+      begin = there;
+    }
+  }
+  const uint64_t end = AlignUp(begin + bytes, arena.granule());
+  if (end > hole->end()) return std::nullopt;
+  const uint64_t missing = end - hole->begin;
+  return Window{run, begin, std::min(begin, hole->begin), end, {{hole->begin, missing}}, missing};
+}
+
 std::vector<Handle*> ChooseVictims(const std::vector<Handle*>& handles, uint64_t bytes,
                                    const VictimRules& rules) {
   struct Candidate {
     int rank;  // spares, then complete, then incomplete
+    uint64_t at;
     Handle* handle;
+  };
+  const auto is_kept = [&rules](const Handle& h) {
+    for (const Mapping* m = h.mappings; m != nullptr; m = m->next) {
+      if (m->at < rules.keep_end && m->at + m->bytes > rules.keep_begin) return true;
+    }
+    return false;
   };
   std::vector<Candidate> candidates;
   for (Handle* h : handles) {
-    if (h->taken || h->live != 0) continue;
-    if (h->at == 0) {
-      candidates.push_back({0, h});
-      continue;
-    }
-    if (h->at < rules.keep_end && h->at + h->bytes > rules.keep_begin) continue;
-    if (rules.is_complete(*h)) {
-      candidates.push_back({1, h});
+    if (h->taken || !h->is_idle() || is_kept(*h)) continue;
+    if (h->mappings == nullptr) {
+      candidates.push_back({0, 0, h});
+    } else if (rules.is_complete(*h)) {
+      candidates.push_back({1, h->at(), h});
     } else if (rules.take_incomplete) {
-      candidates.push_back({2, h});
+      candidates.push_back({2, h->at(), h});
     }
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     if (a.rank != b.rank) return a.rank < b.rank;
-    return a.handle->at != b.handle->at ? a.handle->at > b.handle->at
-                                        : a.handle->index < b.handle->index;
+    return a.at != b.at ? a.at > b.at : a.handle->index < b.handle->index;
   });
   std::vector<Handle*> chosen;
   uint64_t sum = 0;
@@ -126,10 +151,22 @@ std::vector<Handle*> ChooseVictims(const std::vector<Handle*>& handles, uint64_t
   return chosen;
 }
 
+namespace {
+
+// New handles for [at, end).
+void AddNewPieces(uint64_t at, uint64_t end, uint64_t max_handle_bytes, MapPlan* plan) {
+  while (at < end) {
+    const uint64_t bytes = std::min(end - at, max_handle_bytes);
+    plan->pieces.push_back({at, bytes, nullptr, true});
+    at += bytes;
+  }
+}
+
+}  // namespace
+
 MapPlan TileHoles(const std::vector<AddressRange>& holes, const std::vector<Handle*>& victims,
                   uint64_t max_handle_bytes) {
   MapPlan plan;
-  plan.victims = victims;
   plan.holes = holes;
   std::vector<Handle*> left = victims;
   std::sort(left.begin(), left.end(), [](const Handle* a, const Handle* b) {
@@ -147,13 +184,23 @@ MapPlan TileHoles(const std::vector<AddressRange>& holes, const std::vector<Hand
         ++h;
       }
     }
-    while (at < end) {
-      const uint64_t bytes = std::min(end - at, max_handle_bytes);
-      plan.pieces.push_back({at, bytes, nullptr, true});
-      at += bytes;
-    }
+    AddNewPieces(at, end, max_handle_bytes, &plan);
   }
   plan.released = left;
+  return plan;
+}
+
+MapPlan TileRow(const AddressRange& hole, const std::vector<Handle*>& victims,
+                uint64_t max_handle_bytes) {
+  MapPlan plan;
+  uint64_t at = hole.begin;
+  for (Handle* h : victims) {
+    plan.pieces.push_back({at, h->bytes, h, false});
+    at += h->bytes;
+  }
+  const uint64_t end = std::max(at, hole.begin + hole.bytes);
+  AddNewPieces(at, end, max_handle_bytes, &plan);
+  plan.holes = {{hole.begin, end - hole.begin}};
   return plan;
 }
 

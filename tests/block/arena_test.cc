@@ -30,12 +30,12 @@ TEST_CASE("neighbours share a granule, and free blocks coalesce", "[arena]") {
   Block* b = arena.TryAllocate(kGranule, 512);
   REQUIRE(a->begin == f.begin());
   REQUIRE(b->begin == a->end());
-  REQUIRE(f.handles()[0]->live == 2);
+  REQUIRE(f.handles()[0]->mappings->live == 2);
   arena.Free(a, 1, false);
   arena.Free(b, 2, false);
   REQUIRE(arena.Verify().empty());
-  REQUIRE(f.handles()[0]->live == 0);
-  REQUIRE(f.handles()[0]->idle_epoch == 2);
+  REQUIRE(f.handles()[0]->mappings->live == 0);
+  REQUIRE(f.handles()[0]->mappings->idle_epoch == 2);
   REQUIRE(arena.TryAllocate(2 * kGranule, 512) != nullptr);
 }
 
@@ -82,9 +82,9 @@ TEST_CASE("regions that touch become one", "[arena]") {
   ArenaFixture f(4);
   REQUIRE(PointerIndex::Get().Cover(f.begin() + 4 * kGranule, 8 * kGranule));
   f.arena().AddHoles(f.begin() + 8 * kGranule, 4 * kGranule);
-  REQUIRE(f.arena().LargestHole() == 4 * kGranule);
+  REQUIRE(f.arena().LargestHole()->bytes == 4 * kGranule);
   f.arena().AddHoles(f.begin() + 4 * kGranule, 4 * kGranule);
-  REQUIRE(f.arena().LargestHole() == 12 * kGranule);
+  REQUIRE(f.arena().LargestHole()->bytes == 12 * kGranule);
   REQUIRE(f.arena().Verify().empty());
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("whole units without memory are taken out, on both sides of what is ma
   uint64_t bytes = 0;
   for (const AddressRange& range : taken) bytes += range.bytes;
   REQUIRE(bytes == 12 * kGranule);
-  REQUIRE(f.arena().LargestHole() == 2 * kGranule);
+  REQUIRE(f.arena().LargestHole()->bytes == 2 * kGranule);
   REQUIRE(f.arena().Verify().empty());
   REQUIRE(f.arena().TryAllocate(kGranule, 512)->begin == f.begin() + 5 * kGranule);
 }
@@ -111,8 +111,8 @@ TEST_CASE("a handle remembers the newest free of its blocks, whichever is uncoun
   arena.Free(a, 1, /*keep=*/true);
   arena.Free(b, 7, /*keep=*/false);
   arena.FlushKept();
-  REQUIRE(f.handles()[0]->live == 0);
-  REQUIRE(f.handles()[0]->idle_epoch == 7);
+  REQUIRE(f.handles()[0]->mappings->live == 0);
+  REQUIRE(f.handles()[0]->mappings->idle_epoch == 7);
 }
 
 TEST_CASE("random use of an arena keeps its invariants and never overlaps blocks", "[arena]") {
@@ -142,7 +142,7 @@ TEST_CASE("random use of an arena keeps its invariants and never overlaps blocks
       std::vector<Handle*> idle;
       arena.FlushKept();
       for (auto& h : f.handles()) {
-        if (h->at != 0 && h->live == 0) idle.push_back(h.get());
+        if (h->mappings != nullptr && h->is_idle()) idle.push_back(h.get());
       }
       if (!idle.empty() && random() % 2 == 0) {
         f.Unmap(idle[random() % idle.size()]);
@@ -151,7 +151,7 @@ TEST_CASE("random use of an arena keeps its invariants and never overlaps blocks
         const uint64_t count = 1 + random() % 2;
         bool unmapped = true;
         for (uint64_t g = granule; g < granule + count; ++g)
-          unmapped &= PointerIndex::Get().FindHandle(f.begin() + g * kGranule) == nullptr;
+          unmapped &= PointerIndex::Get().FindMapping(f.begin() + g * kGranule) == nullptr;
         if (unmapped) f.Map(granule, count);
       }
     }

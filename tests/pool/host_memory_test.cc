@@ -81,7 +81,7 @@ TEST_CASE("reserved handle records cannot fail", "[host_memory]") {
 }
 
 TEST_CASE("records that a change holds back are not used up by others", "[host_memory]") {
-  BlockPool pool;
+  RecordPool<Block> pool;
   pool.Hold(100);
   for (int i = 0; i < 1000; ++i) pool.New();
   pool.Unhold(100);

@@ -17,27 +17,40 @@ class ArenaFixture {
     REQUIRE(PointerIndex::Get().Cover(begin_, granules * PointerIndex::kGranule));
     arena_.AddHoles(begin_, granules * PointerIndex::kGranule);
   }
-  ~ArenaFixture() { PointerIndex::Get().SetHandle(nullptr, begin_, kGiB); }
+  ~ArenaFixture() { PointerIndex::Get().SetMapping(nullptr, begin_, kGiB); }
 
   // What a miss does, without a driver.
-  void Map(uint64_t granule, uint64_t count) {
+  Handle* Map(uint64_t granule, uint64_t count) {
     handles_.push_back(std::make_unique<Handle>());
     Handle* handle = handles_.back().get();
     handle->id = handles_.size();
-    handle->at = begin_ + granule * PointerIndex::kGranule;
     handle->bytes = count * PointerIndex::kGranule;
-    handle->arena = &arena_;
-    Block* busy = arena_.CarveBusy(FreeRunOf(handle->at), handle->at, handle->at + handle->bytes);
-    PointerIndex::Get().SetHandle(handle, handle->at, handle->bytes);
-    arena_.Settle(busy, handle->at);
+    MapAt(handle, granule);
+    return handle;
+  }
+  // Maps the handle at one more address.
+  Mapping* MapAt(Handle* handle, uint64_t granule, bool guest = false) {
+    Mapping* mapping = records_.mappings.New();
+    mapping->at = begin_ + granule * PointerIndex::kGranule;
+    mapping->arena = &arena_;
+    mapping->guest = guest;
+    mapping->mapped = true;
+    const uint64_t end = mapping->at + handle->bytes;
+    Block* busy = arena_.CarveBusy(FreeRunOf(mapping->at), mapping->at, end);
+    records_.Attach(mapping, handle);
+    PointerIndex::Get().SetMapping(mapping, mapping->at, handle->bytes);
+    arena_.Settle(busy, mapping->at);
+    return mapping;
   }
   void Unmap(Handle* handle) {
-    std::vector<Block*> busy;
-    arena_.CarveHandles({handle}, &busy);
-    REQUIRE(busy.size() == 1);
-    PointerIndex::Get().SetHandle(nullptr, handle->at, handle->bytes);
-    arena_.Settle(busy[0], 0);
-    handle->at = 0;
+    while (handle->mappings != nullptr) Unmap(handle->mappings);
+  }
+  void Unmap(Mapping* mapping) {
+    Block* busy = arena_.CarveMapping(*mapping);
+    PointerIndex::Get().SetMapping(nullptr, mapping->at, mapping->bytes);
+    records_.Detach(mapping);
+    records_.mappings.Delete(mapping);
+    arena_.Settle(busy, 0);
   }
   Block* FreeRunOf(uint64_t address) {
     Block* found = nullptr;
@@ -52,6 +65,7 @@ class ArenaFixture {
 
   uint64_t begin() const { return begin_; }
   Arena& arena() { return arena_; }
+  HeapRecords& records() { return records_; }
   std::vector<std::unique_ptr<Handle>>& handles() { return handles_; }
 
  private:
@@ -61,9 +75,9 @@ class ArenaFixture {
   }
 
   const uint64_t begin_;
-  BlockPool blocks_;
+  HeapRecords records_;
   std::vector<std::unique_ptr<Handle>> handles_;
-  Arena arena_{PointerIndex::kGranule, nullptr, &blocks_};
+  Arena arena_{PointerIndex::kGranule, nullptr, &records_};
 };
 
 }  // namespace weir::test

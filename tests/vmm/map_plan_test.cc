@@ -10,14 +10,21 @@ namespace {
 
 constexpr uint64_t kGranule = PointerIndex::kGranule;
 
-Handle MakeHandle(uint64_t at, uint64_t granules, uint32_t index) {
-  Handle handle;
-  handle.id = index + 1;
-  handle.at = at;
-  handle.bytes = granules * kGranule;
-  handle.index = index;
-  return handle;
-}
+// A handle mapped at one address, or with address 0 nowhere.
+struct TestHandle : Handle {
+  TestHandle(uint64_t at, uint64_t granules, uint32_t number) {
+    id = number + 1;
+    bytes = granules * kGranule;
+    index = number;
+    mapping.at = at;
+    mapping.bytes = bytes;
+    mapping.handle = this;
+    if (at != 0) mappings = &mapping;
+  }
+  TestHandle(const TestHandle&) = delete;
+  TestHandle& operator=(const TestHandle&) = delete;
+  Mapping mapping;
+};
 
 VictimRules AllComplete() {
   VictimRules rules;
@@ -68,8 +75,8 @@ TEST_CASE("no window is found in a run that is too short", "[plan]") {
 }
 
 TEST_CASE("victims are spares, then the highest addresses, and no more than needed", "[plan]") {
-  Handle low = MakeHandle(100 * kGranule, 1, 0), high = MakeHandle(200 * kGranule, 1, 1);
-  Handle spare = MakeHandle(0, 1, 2), large = MakeHandle(150 * kGranule, 8, 3);
+  TestHandle low(100 * kGranule, 1, 0), high(200 * kGranule, 1, 1);
+  TestHandle spare(0, 1, 2), large(150 * kGranule, 8, 3);
   const std::vector<Handle*> all{&low, &high, &spare, &large};
   REQUIRE(ChooseVictims(all, kGranule, AllComplete()) == std::vector<Handle*>{&spare});
   REQUIRE(ChooseVictims(all, 2 * kGranule, AllComplete()) == std::vector<Handle*>{&spare, &high});
@@ -78,9 +85,9 @@ TEST_CASE("victims are spares, then the highest addresses, and no more than need
 }
 
 TEST_CASE("handles in use, taken, or inside the window are no victims", "[plan]") {
-  Handle live = MakeHandle(100 * kGranule, 1, 0), taken = MakeHandle(101 * kGranule, 1, 1);
-  Handle inside = MakeHandle(102 * kGranule, 1, 2), good = MakeHandle(103 * kGranule, 1, 3);
-  live.live = 1;
+  TestHandle live(100 * kGranule, 1, 0), taken(101 * kGranule, 1, 1);
+  TestHandle inside(102 * kGranule, 1, 2), good(103 * kGranule, 1, 3);
+  live.mapping.live = 1;
   taken.taken = true;
   VictimRules rules = AllComplete();
   rules.keep_begin = 102 * kGranule;
@@ -90,7 +97,7 @@ TEST_CASE("handles in use, taken, or inside the window are no victims", "[plan]"
 }
 
 TEST_CASE("incomplete handles are victims only when waiting is allowed, and last", "[plan]") {
-  Handle late = MakeHandle(200 * kGranule, 1, 0), done = MakeHandle(100 * kGranule, 1, 1);
+  TestHandle late(200 * kGranule, 1, 0), done(100 * kGranule, 1, 1);
   VictimRules rules;
   rules.is_complete = [&](const Handle& h) { return &h == &done; };
   REQUIRE(ChooseVictims({&late, &done}, 2 * kGranule, rules) == std::vector<Handle*>{&done});
@@ -99,7 +106,7 @@ TEST_CASE("incomplete handles are victims only when waiting is allowed, and last
 }
 
 TEST_CASE("victims that tile are mapped, others are released and made anew", "[plan]") {
-  Handle two = MakeHandle(100 * kGranule, 2, 0), five = MakeHandle(200 * kGranule, 5, 1);
+  TestHandle two(100 * kGranule, 2, 0), five(200 * kGranule, 5, 1);
   const std::vector<AddressRange> holes{{10 * kGranule, 3 * kGranule}};
   const MapPlan plan = TileHoles(holes, {&five, &two}, kGranule);
   REQUIRE(plan.released == std::vector<Handle*>{&five});

@@ -220,7 +220,10 @@ typedef struct weir_stats {
   uint64_t mechanisms_off;  /* optional driver mechanisms that failed and are off, each told once */
   uint64_t borrowed_blocks; /* blocks in granules of another stream, handed out so far */
   uint64_t streams;         /* streams, by pool, that are known or whose memory is still held */
-  uint64_t unused_[13];     /* room to grow without a change of size */
+  uint64_t stitched_bytes;  /* physical memory that got a further address, see stitch */
+  uint64_t merged_granules; /* granules emptied into others, see mesh */
+  uint64_t shared_blocks;   /* blocks that begin or end in a granule of others, see boundary */
+  uint64_t unused_[10];     /* room to grow without a change of size */
 } weir_stats_t;
 
 /* All zero, without a limit, for a device that has not been used yet: it is not started for this.

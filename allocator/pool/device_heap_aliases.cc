@@ -1,0 +1,60 @@
+// DeviceHeap: memory mapped at several addresses (block.h, Note [Aliases]).
+#include <algorithm>
+
+#include "allocator/pool/change.h"
+#include "allocator/pool/device_heap.h"
+
+namespace weir {
+
+DriverStatus DeviceHeap::TrimAliases(uint64_t keep_bytes) {
+  Change change;
+  {
+    MutexLock lock(heap_mu_);
+    std::vector<Mapping*> candidates;
+    for (const Handle* h : handles_.all()) {
+      if (h->taken || !h->is_idle() || h->mappings == nullptr) continue;
+      // The owner stays, so that no handle loses its last address.
+      for (Mapping* m = h->mappings->next; m != nullptr; m = m->next) {
+        if (!m->guest && m->arena->owner()->timeline.IsComplete(m->idle_epoch))
+          candidates.push_back(m);
+      }
+    }
+    std::sort(candidates.begin(), candidates.end(), [](const Mapping* a, const Mapping* b) {
+      return a->last_use != b->last_use ? a->last_use < b->last_use : a->at < b->at;
+    });
+    uint64_t kept = records_.alias_bytes;
+    for (Mapping* m : candidates) {
+      if (kept <= keep_bytes) break;
+      kept -= m->bytes;
+      change.plan.unmapped.push_back(m);
+    }
+  }
+  return UnmapOnly(&change);
+}
+
+DriverStatus DeviceHeap::UnmapDeadGuests() {
+  Change change;
+  {
+    MutexLock lock(heap_mu_);
+    if (records_.guests == 0) return {};
+    for (const Handle* h : handles_.all()) {
+      for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
+        if (m->guest && m->live == 0 && m->arena->owner()->timeline.IsComplete(m->idle_epoch))
+          change.plan.unmapped.push_back(m);
+      }
+    }
+  }
+  return UnmapOnly(&change);
+}
+
+DriverStatus DeviceHeap::UnmapOnly(Change* change) {
+  if (change->plan.unmapped.empty()) return {};
+  {
+    MutexLock lock(heap_mu_);
+    for (const Mapping* m : change->plan.unmapped) change->taken.push_back(m->handle);
+    Mark(change);
+  }
+  return CarryAndCommit(change);
+}
+
+}  // namespace weir
