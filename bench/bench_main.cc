@@ -1,6 +1,7 @@
 // main() of every benchmark program: starts the device and the allocator, and runs the cases.
 //
 //   weir_bench_NAME [--device=sim|N] [--traces=FOLDER] [--json] [Google Benchmark's flags]
+//   weir_bench_NAME --replay=TRACE [--scale=N]     (replay_server.h)
 //
 // --json prints Google Benchmark's JSON; its context names the allocator, its version and the
 // device. Exits 3 with one line on stderr if the allocator cannot work here.
@@ -15,6 +16,7 @@
 #include "bench/allocator.h"
 #include "bench/cases.h"
 #include "bench/device.h"
+#include "bench/replay_server.h"
 
 namespace weir::bench {
 namespace {
@@ -25,6 +27,8 @@ struct Flags {
   StartOptions start;
   std::string traces = WEIR_BENCH_TRACES;
   bool json = false;
+  std::string replay;  // "" = run the cases
+  uint64_t scale = 1;
 };
 
 // Takes the program's own flags out of argv. False if one of them is wrong.
@@ -40,6 +44,10 @@ bool TakeFlags(int* argc, char** argv, Flags* flags) {
       if (device.empty() || (!flags->start.simulated && *end != '\0')) return false;
     } else if (argument.rfind("--traces=", 0) == 0) {
       flags->traces = std::string(argument.substr(9));
+    } else if (argument.rfind("--replay=", 0) == 0) {
+      flags->replay = std::string(argument.substr(9));
+    } else if (argument.rfind("--scale=", 0) == 0) {
+      flags->scale = std::strtoull(argv[i] + 8, nullptr, 10);
     } else if (argument == "--json") {
       flags->json = true;
     } else {
@@ -75,6 +83,7 @@ int Run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
 
+  if (!flags.replay.empty()) return ServeReplays(flags.replay, flags.scale);
   if (flags.start.simulated) ConfigureSimulatedDevice();
   std::string error;
   if (!Start(flags.start, &error)) {

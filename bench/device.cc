@@ -8,9 +8,6 @@
 namespace weir::bench {
 namespace {
 
-// Sparse, so it costs nothing: random_large keeps 2.7 TiB of blocks.
-constexpr uint64_t kSimulatedBytes = uint64_t{8} << 40;
-
 // What is used of the driver, filled once by StartDevice.
 struct Driver {
   decltype(&simcuda_get_proc_address) get_proc_address = nullptr;
@@ -78,9 +75,9 @@ bool FindAll(std::string* error) {
 
 }  // namespace
 
-void ConfigureSimulatedDevice() {
+void ConfigureSimulatedDevice(uint64_t bytes) {
   sim::Config config;
-  config.memory_bytes = kSimulatedBytes;
+  config.memory_bytes = bytes;
   config.checker = false;  // no case looks at contents
   sim::Reset(config);
 }
@@ -185,6 +182,10 @@ uint64_t SimulatedCalls() {
   for (const auto& [entry, count] : sim::CallCounts()) calls += count;
   return calls;
 }
+
+std::map<std::string, uint64_t> SimulatedCallsByEntry() { return sim::CallCounts(); }
+
+uint64_t SimulatedTimeNs() { return sim::VirtualTimeNs(); }
 
 uint64_t SimulatedUsedBytes() { return sim::UsedBytes(0); }
 

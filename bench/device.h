@@ -6,12 +6,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace weir::bench {
 
-// Gives the simulated device the memory that the cases need. Before the first CUDA call.
-void ConfigureSimulatedDevice();
+// Gives the simulated device so much memory. The default is more than the cases need: random_large
+// keeps 2.7 TiB of blocks. It is sparse, so that it costs nothing. Before the first CUDA call.
+void ConfigureSimulatedDevice(uint64_t bytes = uint64_t{8} << 40);
 
 // Loads the driver table and makes the device's primary context current on this thread. False with
 // *error set if there is no driver or no such device.
@@ -40,6 +42,8 @@ uint64_t DeviceBytes();
 
 // Calls that this process made of the simulated device so far; 0 on a real one.
 uint64_t SimulatedCalls();
+std::map<std::string, uint64_t> SimulatedCallsByEntry();
+uint64_t SimulatedTimeNs();  // the modelled cost of them
 // Physical bytes in use on the simulated device.
 uint64_t SimulatedUsedBytes();
 

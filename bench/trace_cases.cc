@@ -7,56 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/cases.h"
+#include "bench/trace_ops.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_io.h"
 
 namespace weir::bench {
 namespace {
-
-struct Op {
-  trace::EventKind kind = trace::EventKind::kAlloc;
-  uint32_t block = 0;
-  size_t bytes = 0;         // of the allocation, for frees too
-  Stream stream = nullptr;  // of the allocation
-  Stream other = nullptr;   // of a use; of a free on another stream
-};
-
-// The trace's events as calls of this allocator, closed by frees of what it leaves live. Uses that
-// the allocator cannot be told of are left out.
-std::vector<Op> MakeOps(const trace::Trace& trace) {
-  std::vector<Stream> streams;
-  for (size_t i = 0; i < trace.streams.size(); ++i) {
-    streams.push_back(trace.streams[i].handle == 0 ? nullptr : StreamAt(i));
-  }
-  std::vector<Op> allocations(trace.blocks);
-  std::vector<bool> live(trace.blocks, false);
-  std::vector<Op> ops;
-  ops.reserve(trace.events.size());
-  for (const trace::TraceEvent& event : trace.events) {
-    Op& allocation = allocations[event.block];
-    Stream const stream = streams[event.stream];
-    if (event.kind == trace::EventKind::kAlloc) {
-      allocation = {event.kind, event.block, event.bytes, stream, stream};
-      live[event.block] = true;
-      ops.push_back(allocation);
-      continue;
-    }
-    Op op = allocation;
-    op.kind = event.kind;
-    op.other = stream;
-    if (event.kind == trace::EventKind::kFree) live[event.block] = false;
-    if (event.kind == trace::EventKind::kUse && (!Info().record_use || stream == op.stream)) {
-      continue;
-    }
-    ops.push_back(op);
-  }
-  for (Op op : allocations) {
-    if (!live[op.block]) continue;
-    op.kind = trace::EventKind::kFree;
-    ops.push_back(op);
-  }
-  return ops;
-}
 
 class TraceFixture : public Fixture {
  public:
@@ -66,7 +22,7 @@ class TraceFixture : public Fixture {
       failure_ = std::string(trace.status().message());
       return;
     }
-    ops_ = MakeOps(*trace);
+    ops_ = MakeTraceOps(*trace);
     live_.resize(trace->blocks);
     peak_requested_ = trace::Summarize(*trace).peak_requested_bytes;
     if (peak_requested_ > Info().max_bytes) {
@@ -77,7 +33,7 @@ class TraceFixture : public Fixture {
   }
 
   ~TraceFixture() override {
-    for (const Op& op : ops_) {
+    for (const TraceOp& op : ops_) {
       if (op.kind == trace::EventKind::kAlloc && live_[op.block] != nullptr) {
         Free(live_[op.block], op.bytes, op.stream);
         live_[op.block] = nullptr;
@@ -93,32 +49,17 @@ class TraceFixture : public Fixture {
   // All calls. False if an allocation failed; what is live then stays so.
   template <bool kMemory>
   bool Pass() {
-    for (const Op& op : ops_) {
-      void*& block = live_[op.block];
-      switch (op.kind) {
-        case trace::EventKind::kAlloc:
-          block = Allocate(op.bytes, op.stream);
-          if (block == nullptr) return false;
-          if (kMemory) peak_reserved_ = std::max(peak_reserved_, ReservedBytes());
-          break;
-        case trace::EventKind::kFree:
-          if (op.other != op.stream) {
-            FreeAfterUse(block, op.bytes, op.stream, op.other);
-          } else {
-            Free(block, op.bytes, op.stream);
-          }
-          block = nullptr;
-          break;
-        case trace::EventKind::kUse:
-          RecordUse(block, op.other);
-          break;
+    for (const TraceOp& op : ops_) {
+      if (!RunTraceOp(op, &live_)) return false;
+      if (kMemory && op.kind == trace::EventKind::kAlloc) {
+        peak_reserved_ = std::max(peak_reserved_, ReservedBytes());
       }
     }
     return true;
   }
 
  private:
-  std::vector<Op> ops_;
+  std::vector<TraceOp> ops_;
   std::vector<void*> live_;  // by block
   uint64_t peak_requested_ = 0;
   uint64_t peak_reserved_ = 0;

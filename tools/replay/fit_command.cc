@@ -1,8 +1,15 @@
 #include "tools/replay/fit_command.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/replay/bench_program.h"
 #include "tools/replay/fit_print.h"
 #include "tools/replay/fit_probe.h"
 #include "tools/replay/forked.h"
@@ -15,6 +22,11 @@ namespace weir::replay {
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kWeir = "weir";
+// Those of bench/run that allocate device memory.
+constexpr const char* kOthers[] = {"torch", "torch_expandable", "rmm_pool", "rmm_arena", "cub",
+                                   "cuda",  "cuda_async"};
 
 // What one process does.
 struct Job {
@@ -56,7 +68,9 @@ json Search(const Job& job, uint64_t scale) {
   }
   const uint64_t peak = PeakOfOneDevice(*trace);
   if (peak == 0) return {{"input_error", job.path + ": the trace allocates nothing"}};
-  const Fit fit = SearchFit(peak, WeirProbe(*trace, job.weir_options));
+  const Fit fit =
+      SearchFit(peak, job.allocator == kWeir ? WeirProbe(*trace, job.weir_options)
+                                             : ProgramProbe(job.allocator, job.path, scale));
   json run = {{"trace", trace->name},         {"allocator", job.allocator},
               {"options", job.weir_options},  {"scale", scale},
               {"peak_requested_bytes", peak}, {"fits_in_bytes", OrNull(fit.fits_in_bytes)},
@@ -70,31 +84,57 @@ json Search(const Job& job, uint64_t scale) {
   return run;
 }
 
-// Whether Weir reads the options: asked in another process, because this one must not use Weir.
-bool CheckOptions(const std::string& options) {
+// "" if Weir reads the options: asked in another process, because this one must not use Weir.
+std::string WrongOptions(const std::string& options) {
   const ForkOutcome outcome = RunInFork([&] {
     return std::string(weir_configure(options.c_str()) == WEIR_OK ? "" : weir_last_error());
   });
-  if (outcome.output.empty()) return true;
-  std::fprintf(stderr, "weir: --options: %s\n", outcome.output.c_str());
-  return false;
+  return outcome.failure.empty() ? outcome.output : outcome.failure;
+}
+
+std::string WrongAllocator(const std::string& name) {
+  if (name == kWeir) return "";
+  if (std::find(std::begin(kOthers), std::end(kOthers), name) == std::end(kOthers)) {
+    return absl::StrCat("there are weir, ", absl::StrJoin(kOthers, ", "));
+  }
+  const std::string program = BenchProgram::PathOf(name);
+  if (access(program.c_str(), X_OK) == 0) return "";
+  return program + " is not built: run bench/run first";
+}
+
+bool CheckCommand(const FitCommand& command) {
+  for (const std::string& options : command.weir_options) {
+    if (const std::string wrong = WrongOptions(options); !wrong.empty()) {
+      std::fprintf(stderr, "weir: --options: %s\n", wrong.c_str());
+      return false;
+    }
+  }
+  for (const std::string& name : command.allocators) {
+    if (const std::string wrong = WrongAllocator(name); !wrong.empty()) {
+      std::fprintf(stderr, "weir: --allocator %s: %s\n", name.c_str(), wrong.c_str());
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Job> JobsOf(const FitCommand& command) {
+  std::vector<Job> jobs;
+  for (const std::string& allocator : command.allocators) {
+    std::vector<std::string> variants = {""};
+    if (allocator == kWeir && !command.weir_options.empty()) variants = command.weir_options;
+    for (const std::string& options : variants) {
+      for (const std::string& path : command.traces) jobs.push_back({path, allocator, options});
+    }
+  }
+  return jobs;
 }
 
 }  // namespace
 
 int RunFitCommand(const FitCommand& command) {
-  std::vector<std::string> variants = command.weir_options;
-  if (variants.empty()) variants.emplace_back();
-  for (const std::string& options : command.weir_options) {
-    if (!CheckOptions(options)) return kExitBadInput;
-  }
-  std::vector<Job> jobs;
-  for (const std::string& allocator : command.allocators) {
-    for (const std::string& options : variants) {
-      for (const std::string& path : command.traces) jobs.push_back({path, allocator, options});
-    }
-  }
-
+  if (!CheckCommand(command)) return kExitBadInput;
+  const std::vector<Job> jobs = JobsOf(command);
   int status = 0;
   std::vector<json> runs(jobs.size());
   const auto on_done = [&](size_t i, const ForkOutcome& outcome) {

@@ -1,9 +1,11 @@
 #include "tools/replay/fit_probe.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tools/replay/bench_program.h"
 #include "tools/replay/forked.h"
 #include "tools/replay/replay_child.h"
 
@@ -67,6 +69,15 @@ Probe WeirProbe(const trace::Trace& trace, const std::string& weir_options) {
     if (!result.is_object()) return Broken("the replay ended without a result");
     if (result.contains("input_error")) return Broken(result["input_error"]);
     return ReadProbe(result["runs"]);
+  };
+}
+
+Probe ProgramProbe(const std::string& allocator, const std::string& trace_path, uint64_t scale) {
+  const auto program = std::make_shared<BenchProgram>(allocator, trace_path, scale);
+  return [program](uint64_t bytes, uint64_t passes) {
+    const json answer = program->Replay(bytes, passes);
+    if (answer.contains("error")) return Broken(answer["error"]);
+    return ReadProbe(answer["runs"]);
   };
 }
 

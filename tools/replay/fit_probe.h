@@ -17,6 +17,9 @@ ProbeResult ReadProbe(const nlohmann::json& runs);
 // Weir in a process forked for each replay. The trace outlives the probe.
 Probe WeirProbe(const trace::Trace& trace, const std::string& weir_options);
 
+// Another allocator, by a program that lives as long as the probe.
+Probe ProgramProbe(const std::string& allocator, const std::string& trace_path, uint64_t scale);
+
 // What the trace requests at its peak of the device of which it requests the most.
 uint64_t PeakOfOneDevice(const trace::Trace& trace);
 
