@@ -16,6 +16,14 @@ enum class Borrowing {
   kSmall,     // then, and before new memory is made for a block of up to 256 KiB
 };
 
+// Which rungs a miss may climb when no free block fits (pool/device_heap_miss.cc). New memory
+// within the limits and idle memory that needs no wait are always used.
+struct LadderOptions {
+  bool borrow = true;     // free parts of granules that another stream uses
+  bool wait = true;       // the host waits for queued work
+  bool callbacks = true;  // weir_add_memory_callback
+};
+
 struct HeapOptions {
   // No more than this is reserved on the device. Bytes.
   uint64_t memory_limit = std::numeric_limits<uint64_t>::max();
@@ -53,6 +61,27 @@ struct HeapOptions {
   // reserved memory.
   bool stitch = false;
   double alias_bound = 8;
+
+  // Physical memory that is made when the device is first used and kept as spares, so that misses
+  // only map it. What Weir does of itself never takes reserved memory below this. Bytes.
+  uint64_t preallocate = 0;
+
+  // Idle memory is given back to the driver, without waiting, at the end of a miss, when deferred
+  // frees are looked at, and by weir_trim; never by a hit. As far as it is
+  // more than release_threshold bytes:
+  uint64_t release_threshold = std::numeric_limits<uint64_t>::max();
+  // or has not been used for so many seconds; memory that was used between two of these moments
+  // counts as used at the later one. 0: never.
+  double idle_decay = 0;
+  // or while more is reserved than this fraction of the device's memory (of memory_limit if that is
+  // lower). Up to there a miss also makes new memory only where none is idle. 0: no such bound.
+  double gc_threshold = 0;
+
+  LadderOptions ladder;
+
+  // Requests of at least so many bytes are remembered with their call stack, for the report of an
+  // out-of-memory error. 0: none. Up to 256 KiB it switches thread caches off.
+  uint64_t record_stacks = 0;
 
   // Address space reserved, in multiples of the device's memory.
   uint64_t address_space_factor = 8;

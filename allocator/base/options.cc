@@ -85,15 +85,36 @@ bool SetBorrow(std::string_view text, ProcessOptions* options) {
   return text == "never" || text == "small" || text == "pressure";
 }
 
-// A number with a decimal point and no unit is a fraction, anything else bytes.
-bool SetMemoryLimit(std::string_view text, ProcessOptions* options) {
+// A number with a decimal point and no unit is a fraction of the device's memory, anything else
+// bytes.
+template <auto kFraction, auto kBytes>
+bool SetBytesOrFraction(std::string_view text, ProcessOptions* options) {
   double fraction = 0;
   if (text.find('.') != std::string_view::npos && ParseNumber(text, &fraction)) {
-    options->memory_limit_fraction = fraction;
+    options->*kFraction = fraction;
     return fraction > 0 && fraction <= 1;
   }
-  options->memory_limit_fraction = 0;
-  return ParseBytes(text, &options->heap.memory_limit);
+  options->*kFraction = 0;
+  return ParseBytes(text, &(options->heap.*kBytes));
+}
+
+// Names of rungs, joined by '+', or "none".
+bool SetLadder(std::string_view text, ProcessOptions* options) {
+  LadderOptions& ladder = options->heap.ladder;
+  ladder = {false, false, false};
+  if (text == "none") return true;
+  for (;;) {
+    const size_t plus = text.find('+');
+    const std::string_view name = text.substr(0, plus);
+    bool* rung = name == "borrow"      ? &ladder.borrow
+                 : name == "wait"      ? &ladder.wait
+                 : name == "callbacks" ? &ladder.callbacks
+                                       : nullptr;
+    if (rung == nullptr) return false;
+    *rung = true;
+    if (plus == std::string_view::npos) return true;
+    text.remove_prefix(plus + 1);
+  }
 }
 
 struct Knob {
@@ -112,7 +133,24 @@ constexpr Knob kKnobs[] = {
      &SetMode},
     {"vmm", "on|off", "on", "off: cuMemAlloc only, no mapping of physical memory", &SetSwitch<&HeapOptions::vmm>},
     {"memory_limit", "BYTES|0.0..1.0", "none",
-     "most that may be reserved on a device, or a fraction of it", &SetMemoryLimit},
+     "most that may be reserved on a device, or a fraction of it",
+     &SetBytesOrFraction<&ProcessOptions::memory_limit_fraction, &HeapOptions::memory_limit>},
+    {"preallocate", "BYTES|0.0..1.0", "0",
+     "made when a device is first used, and kept; or a fraction of its memory",
+     &SetBytesOrFraction<&ProcessOptions::preallocate_fraction, &HeapOptions::preallocate>},
+    {"release_threshold", "BYTES", "none",
+     "idle memory beyond this is given back at the next miss, marker or trim, without a wait",
+     &SetBytes<&HeapOptions::release_threshold>},
+    {"idle_decay", "SECONDS", "0", "so is memory that was not used for so long; 0: never",
+     &SetNumber<&HeapOptions::idle_decay, 1'000'000'000>},
+    {"gc_threshold", "FRACTION", "0",
+     "so is idle memory while more than this part of the device (or limit) is reserved; 0: never",
+     &SetNumber<&HeapOptions::gc_threshold, 1>},
+    {"ladder", "none|borrow+wait+callbacks", "borrow+wait+callbacks",
+     "what a miss may try before it fails", &SetLadder},
+    {"record_stacks", "BYTES", "0",
+     "keep the call stack of requests from this size, for reports; 0: none",
+     &SetBytes<&HeapOptions::record_stacks>},
     {"soft_limit", "FRACTION", "0.05", "reserve so much above the peak before idle memory is moved",
      &SetNumber<&HeapOptions::soft_limit, 10>},
     {"soft_limit_max", "FRACTION", "0.15", "the same while moving memory has been too costly",
@@ -172,6 +210,10 @@ HeapOptions ProcessOptions::ForDevice(uint64_t total_bytes) const {
   if (memory_limit_fraction > 0) {
     result.memory_limit =
         static_cast<uint64_t>(memory_limit_fraction * static_cast<double>(total_bytes));
+  }
+  if (preallocate_fraction > 0) {
+    result.preallocate =
+        static_cast<uint64_t>(preallocate_fraction * static_cast<double>(total_bytes));
   }
   return result;
 }

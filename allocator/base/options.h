@@ -30,8 +30,9 @@ struct ProcessOptions {
   // takes the place of heap.memory_limit.
   HeapOptions heap;
   double memory_limit_fraction = 0;
+  double preallocate_fraction = 0;  // the same for heap.preallocate
 
-  // The heap's options with the memory limit in bytes.
+  // The heap's options with these in bytes.
   HeapOptions ForDevice(uint64_t total_bytes) const;
 };
 

@@ -202,6 +202,7 @@ Block* Arena::MakeFree(Block* block, BlockState state) {
 
 void Arena::CountLive(const Block& block) {
   ForEachMapping(block.begin, block.end(), block.segment, [this](Mapping* m) {
+    m->used = true;
     if (m->live++ == 0 && m->shared && !m->guest) TakeOver(m);
   });
 }

@@ -73,10 +73,11 @@ struct Handle {
   uint64_t bytes = 0;
   // Where it is mapped, the owner first; nullptr: nowhere, a spare.
   Mapping* mappings = nullptr;
-  uint32_t index = 0;  // its place in HandleTable
-  bool taken = false;  // a miss or a trim has chosen it: nobody else may
-  bool stuck = false;  // mapped without access, and the driver refused to unmap it: lost
-  uint64_t stamp = 0;  // of the last look for duplicates that came across it
+  uint32_t index = 0;         // its place in HandleTable
+  bool taken = false;         // a miss or a trim has chosen it: nobody else may
+  bool stuck = false;         // mapped without access, and the driver refused to unmap it: lost
+  uint64_t stamp = 0;         // of the last look for duplicates that came across it
+  uint64_t last_used_ns = 0;  // when the heap last saw that it was used
 
   inline bool is_idle() const;
   inline uint64_t at() const;   // of the owner; 0 for a spare
@@ -92,6 +93,7 @@ struct Mapping {
   // A guest, or another mapping of the handle exists: frees and allocations have more to do.
   bool shared = false;
   bool mapped = false;  // the driver has mapped it
+  bool used = false;    // since the heap last looked (DeviceHeap::ReleaseByPolicy)
   // The arena's stream may use the memory at this address until this epoch is complete: the newest
   // epoch in which a block of it was freed.
   Epoch idle_epoch = 0;
@@ -130,7 +132,8 @@ struct alignas(128) Block {
   // Changed without the heap lock by the caller's own calls (pool/thread_cache.h).
   Relaxed<uint64_t> requested{kNotHeld};
   BlockState state = BlockState::kHole;
-  Block* prev = nullptr;  // neighbours in the region, by address
+  Relaxed<uint16_t> tag{0};  // kLive: what the caller's thread had pushed (pool/tags.h)
+  Block* prev = nullptr;     // neighbours in the region, by address
   Block* next = nullptr;
 
   // kReady: its bin; kHole: the arena's list of holes; kReturning: StreamHeap::returning.

@@ -79,6 +79,10 @@ int weir_pool_end(weir_pool_t pool) {
   return WithPool(pool, [pool](DeviceHeap& heap) { return heap.EndRoute(pool); });
 }
 
+int weir_pool_set_limit(weir_pool_t pool, size_t bytes) {
+  return WithPool(pool, [=](DeviceHeap& heap) { return heap.SetPoolLimit(pool, bytes); });
+}
+
 int weir_pool_release(weir_pool_t pool) {
   return WithPool(pool, [pool](DeviceHeap& heap) { return heap.ReleasePool(pool); });
 }

@@ -21,7 +21,8 @@ namespace weir {
 // Guarded by the heap lock.
 struct CapturePool {
   uint64_t id = 0;
-  uint64_t users = 1;  // 0: released
+  uint64_t users = 1;           // 0: released
+  uint64_t limit = UINT64_MAX;  // physical bytes in its arenas
 };
 
 using RouteFilter = int (*)(Stream stream, void* user);

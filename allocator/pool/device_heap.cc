@@ -20,10 +20,17 @@ constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
 constexpr uint64_t kLeastAddressChunks = 1024;
 #endif
 
+// A request that a thread's cache serves leaves no trace in the heap.
+HeapOptions WithoutContradictions(HeapOptions options) {
+  if (options.record_stacks > 0 && options.record_stacks <= ThreadCache::kMaxBytes)
+    options.thread_cache_bytes = 0;
+  return options;
+}
+
 }  // namespace
 
 DeviceHeap::DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
-    : driver_(std::move(driver)), options_(options), policy_(options) {
+    : driver_(std::move(driver)), options_(WithoutContradictions(options)), policy_(options) {
   stats_.memory_limit = options.memory_limit;
 }
 
@@ -31,9 +38,9 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
                                                const HeapOptions& options, HeapError* error) {
   std::unique_ptr<DeviceHeap> heap(new DeviceHeap(std::move(driver), options));
   const DeviceDriver& d = *heap->driver_;
-  MutexLock space(heap->space_mu_);
   heap->granule_ = PointerIndex::kGranule;
   if (d.has_vmm()) {
+    MutexLock space(heap->space_mu_);
     heap->granule_ = std::max(PointerIndex::kGranule, d.granularity());
     // Every arena takes at least one chunk, so a small device needs room for many of them too.
     const uint64_t least = std::max(d.total_bytes(), kLeastAddressChunks * AddressSpace::kChunk);
@@ -47,6 +54,12 @@ std::unique_ptr<DeviceHeap> DeviceHeap::Create(std::unique_ptr<DeviceDriver> dri
     heap->reservation_bytes_ = heap->addresses_.bytes();
   }
   if (heap->StreamFor({kAnyStream}, error) == nullptr) return nullptr;
+  if (options.preallocate > 0) {
+    if (*error = heap->Preallocate(options.preallocate); !error->ok()) {
+      *error = HeapError(error->code, absl::StrCat("option 'preallocate': ", error->text));
+      return nullptr;
+    }
+  }
   return heap;
 }
 
@@ -82,15 +95,11 @@ DeviceHeap::Request DeviceHeap::MakeRequest(uint64_t bytes, uint64_t alignment) 
 }
 
 uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error) {
+  StreamKey key = KeyOf(stream);
   if (bytes > driver_->total_bytes()) {
-    *error = HeapError(WEIR_ERROR_OUT_OF_MEMORY,
-                       absl::StrCat(bytes, " bytes asked, but device ", driver_->ordinal(), " has ",
-                                    driver_->total_bytes()));
-    MutexLock lock(heap_mu_);
-    ++stats_.out_of_memory;
+    *error = OutOfMemory(key, {bytes, alignment, -1, bytes}, {});
     return 0;
   }
-  StreamKey key = KeyOf(stream);
   const bool is_cached = bytes <= ThreadCache::kMaxBytes && alignment <= kBlockAlignment;
   if (is_cached) {
     ThreadCache* cache = ThreadCaches::Find(this, key.stream);
@@ -100,17 +109,18 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
   }
   if (has_routes_.load(std::memory_order_relaxed)) key.pool = PoolOf(stream);
   Request request = MakeRequest(bytes, alignment);
+  uint64_t address = 0;
   {
     MutexLock lock(heap_mu_);
     if (StreamHeap* owner = FindStream(key)) {
       NoteContext(owner, &request);
       ThreadCache* cache = is_cached ? CacheOf(owner) : nullptr;
-      const uint64_t address =
-          cache != nullptr ? AllocateThrough(cache, request) : TryAllocate(owner, request);
-      if (address != 0) return address;
+      address = cache != nullptr ? AllocateThrough(cache, request) : TryAllocate(owner, request);
     }
   }
-  return AllocateMiss(key, request, error);
+  if (address == 0) address = AllocateMiss(key, request, error);
+  if (address != 0 && RecordsStack(bytes)) RecordStack(address);
+  return address;
 }
 
 uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
@@ -154,6 +164,7 @@ uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* bl
     return TakeObject(owner, request);
   }
   block->requested.store(request.bytes);
+  block->tag.store(Tags::current());
   CountAllocation(request.bytes, block->bytes);
   if (&owner->large == block->arena) {
     policy_.OnLargeRequest();
@@ -232,6 +243,7 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
 
 void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user,
                           bool* record_marker) {
+  if (!stacks_.empty()) stacks_.erase(address);
   if (user != found.block->owner || user->is_any() || !uses_.empty()) {
     FreeBehind(found, address, user, record_marker);
     return;
@@ -274,8 +286,8 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
 }
 
 void DeviceHeap::DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes) {
-  const auto free =
-      std::make_shared<DeferredFree>(DeferredFree{address, static_cast<uint32_t>(waits.size())});
+  const auto free = std::make_shared<DeferredFree>(
+      DeferredFree{address, static_cast<uint32_t>(waits.size()), stats_.deferred_frees});
   size_t done = 0;
   try {
     for (; done < waits.size(); ++done) waits[done]->Defer(free, bytes);
@@ -291,7 +303,7 @@ void DeviceHeap::TryCompleteDeferred() {
   try {
     const CallSeries series(*driver_);
     context_is_captured_.reset();
-    CompleteDeferred(/*wait=*/false).IgnoreError();
+    if (!CompleteDeferred(/*wait=*/false).is_fatal()) ReleaseByPolicy();
   } catch (const std::bad_alloc&) {
     // Only a head start: a miss tries again.
   }

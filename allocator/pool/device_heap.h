@@ -6,7 +6,10 @@
 //   miss  device_heap_miss.cc   space lock; the rungs from "what is complete now" to out of memory
 //         device_heap_borrow.cc memory that another stream has left
 //         device_heap_map.cc    how a rung makes memory: window, victims, driver calls, commit
+//         device_heap_ladder.cc callbacks, and waiting for no more than is needed
+//         device_heap_report.cc what is told when nothing has helped
 //   trim  device_heap_trim.cc   giving memory back, limits, information
+//         device_heap_release.cc what is given back of itself, and made in advance
 //   who   device_heap_streams.cc, device_heap_pools.cc: streams, capture pools and routes to them
 //
 // Note [Locks]. A small hit takes no lock: the thread's cache is its own (thread_cache.h). heap_mu_
@@ -17,6 +20,7 @@
 #ifndef WEIR_POOL_DEVICE_HEAP_H_
 #define WEIR_POOL_DEVICE_HEAP_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -35,7 +39,10 @@
 #include "allocator/pool/context_replay.h"
 #include "allocator/pool/growth_policy.h"
 #include "allocator/pool/heap_error.h"
+#include "allocator/pool/ladder.h"
+#include "allocator/pool/oom_report.h"
 #include "allocator/pool/stream_heap.h"
+#include "allocator/pool/tags.h"
 #include "allocator/pool/thread_caches.h"
 #include "allocator/vmm/address_space.h"
 #include "allocator/vmm/map_plan.h"
@@ -72,8 +79,11 @@ class DeviceHeap {
   HeapError Trim(uint64_t keep_bytes);
   HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
   void SetMemoryLimit(uint64_t bytes);
+  HeapError Preallocate(uint64_t bytes);
   void GetStats(weir_stats_t* stats);
   void ResetPeaks();
+  // Of the last request that failed for want of memory; null if there was none.
+  std::shared_ptr<const OomReport> LastReport();
   // Empty, or the first broken invariant.
   std::string Verify();
 
@@ -83,6 +93,7 @@ class DeviceHeap {
   HeapError BeginRoute(uint64_t id, RouteFilter filter, void* user);
   HeapError EndRoute(uint64_t id);
   HeapError ReleasePool(uint64_t id);
+  HeapError SetPoolLimit(uint64_t id, uint64_t bytes);
 
   // Takes back what is in a cache of a thread that is ending.
   void RetireCache(ThreadCache* cache);
@@ -152,7 +163,8 @@ class DeviceHeap {
   void CountFree(uint64_t requested, uint64_t allocated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Puts what a cache held back where it came from.
   void Uncache(Block* block, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  void FlushCaches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Returns the bytes that were in them.
+  uint64_t FlushCaches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Of one cache: all that is in it and its room. The thread is stopped or the calling one.
   void Flush(ThreadCache* cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Empties the caches of a stream that is gone, or of all streams with nullptr, for ever.
@@ -219,9 +231,42 @@ class DeviceHeap {
   // The same for what is not counted as active any more. Keep: as the arena's last freed block.
   void PutBack(const Found& found, bool keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
-  // ---- device_heap_miss.cc ----
+  // ---- device_heap_ladder.cc ----
+  // Climbs, and asks the program's callbacks before it gives up.
   uint64_t AllocateMiss(StreamKey key, Request request, HeapError* error)
       ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  uint64_t AskCallbacks(StreamKey key, Request* request, Ladder* ladder, HeapError* error)
+      ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  // What the driver and the heap have free, wherever it lies.
+  uint64_t UsableBytes(const Ladder& ladder) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // What follows when a rung has served a miss. Returns the address.
+  uint64_t Served(LadderRung rung, const Ladder& ladder, uint64_t address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  void CountServed(LadderRung rung, const Ladder& ladder) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // Waits for the work that the oldest deferred free waits for, of those that were there when the
+  // miss began (`newest` counts them). What cannot be waited for is added to `refused`. False if
+  // nothing is left to wait for.
+  bool WaitForOldest(uint64_t newest, std::vector<const StreamTimeline*>* refused,
+                     DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Ladder::missing.
+  uint64_t MissingBytes(StreamHeap* owner, const Request& request, uint64_t driver_free,
+                        bool is_captured) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  // Reserved bytes up to which memory is made at all.
+  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_) {
+    return std::min<uint64_t>(stats_.memory_limit, driver_->total_bytes());
+  }
+  // What a stream's pool may still take. UINT64_MAX without a limit.
+  uint64_t PoolRoom(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
+  // ---- device_heap_miss.cc ----
+  // All rungs but the callbacks. WEIR_ERROR_OUT_OF_MEMORY without a text, and what is missing in
+  // the ladder, if the bytes are not there.
+  uint64_t Climb(StreamKey key, Request* noted, Ladder* ladder, HeapError* error)
+      ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  // A rung with mapping or, where that is off, with segments. If the driver has less memory than
+  // the limits allow, the rung is tried again without relying on it.
+  uint64_t MakeAndAllocate(StreamHeap* owner, const Request& request, Rung* rung,
+                           DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Records and polls markers that deferred frees wait for, and releases what is complete. With
   // `wait` it blocks until all of them are.
   DriverStatus CompleteDeferred(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
@@ -239,9 +284,22 @@ class DeviceHeap {
   DriverStatus CloseEpoch(StreamTimeline* timeline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus WaitFor(StreamTimeline* timeline, Epoch epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  HeapError OutOfMemory(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   HeapError DriverFailure(const DriverStatus& status) const;
   std::vector<StreamHeap*> Streams() ABSL_LOCKS_EXCLUDED(heap_mu_);
+
+  // ---- device_heap_report.cc ----
+  // Counts a failure and keeps its report; the error has the short text.
+  HeapError OutOfMemory(StreamKey key, const Request& request, const Ladder& ladder)
+      ABSL_LOCKS_EXCLUDED(heap_mu_);
+  void GatherReport(StreamKey key, const Request& request, OomReport* report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void GatherFree(const Request& request, OomReport* report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void GatherHolders(OomReport* report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  bool RecordsStack(uint64_t bytes) const {
+    return options_.record_stacks > 0 && bytes >= options_.record_stacks;
+  }
+  void RecordStack(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);
 
   // ---- device_heap_borrow.cc ----
   // What may be done so that the borrower comes after the lender.
@@ -305,10 +363,23 @@ class DeviceHeap {
 
   // ---- device_heap_trim.cc ----
   bool OwnsSegmentAt(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);
-  // Releases idle complete handles, highest address first, until reserved <= keep_bytes.
-  DriverStatus ReleaseIdle(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Releases idle handles, highest address first, until reserved <= keep_bytes. Waits for their
+  // work, or with may_wait = false leaves those whose work is not known to be complete.
+  DriverStatus ReleaseIdle(uint64_t keep_bytes, bool may_wait)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus ReleaseHandle(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus ReleaseSegment(Handle* segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+
+  // ---- device_heap_release.cc ----
+  // Gives back what release_threshold, idle_decay and gc_threshold say, of memory whose work is
+  // known to be complete. Never waits; what fails stays. For the end of slow calls.
+  void ReleaseByPolicy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // What ReleaseByPolicy releases; marks what was used since the last time.
+  std::vector<Handle*> ChooseByPolicy(uint64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Reserved bytes from which gc_threshold acts. UINT64_MAX: never.
+  uint64_t GcLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Bytes in spares.
+  uint64_t SpareBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   const std::unique_ptr<DeviceDriver> driver_;
   const HeapOptions options_;
@@ -334,6 +405,9 @@ class DeviceHeap {
   std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
   std::atomic<bool> has_routes_{false};
   absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
+  // record_stacks: by address, of what callers hold.
+  absl::flat_hash_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);
+  std::shared_ptr<const OomReport> last_report_ ABSL_GUARDED_BY(heap_mu_);
   weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};
 };
 

@@ -139,9 +139,14 @@ void DeviceHeap::Uncache(Block* block, uint64_t address) {
   PutBack(found, /*keep=*/false);
 }
 
-void DeviceHeap::FlushCaches() {
+uint64_t DeviceHeap::FlushCaches() {
   const CacheVisit visit(caches_);
-  for (ThreadCache* cache : caches_) Flush(cache);
+  uint64_t bytes = 0;
+  for (ThreadCache* cache : caches_) {
+    bytes += cache->cached_bytes();
+    Flush(cache);
+  }
+  return bytes;
 }
 
 void DeviceHeap::Flush(ThreadCache* cache) {

@@ -97,7 +97,7 @@ void DeviceHeap::CollectAddresses() {
 bool DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
   if (TakeAddresses(arena, bytes)) return true;
   // Without what lies idle, so that many streams that hold little cannot keep all addresses.
-  ReleaseIdle(0).IgnoreError();
+  ReleaseIdle(0, options_.ladder.wait).IgnoreError();
   return TakeAddresses(arena, bytes);
 }
 
@@ -146,10 +146,11 @@ bool DeviceHeap::MayStitch(const Arena& arena, const Request& request) const {
 DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& rung,
                                            const Known& known, const Window& window, bool stitch,
                                            Change* change) {
+  if (window.missing > PoolRoom(change->arena->owner())) return Planned::kNoMemory;
   // What may be made new, in whole granules.
-  const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
+  const uint64_t hard = HardLimit();
   const uint64_t active = std::max(stats_.peak_active_bytes, stats_.active_bytes + request.block);
-  const uint64_t soft = std::min(hard, policy_.SoftLimit(active));
+  const uint64_t soft = std::min({hard, policy_.SoftLimit(active), GcLimit()});
   const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
     if (limit <= reserved) return uint64_t{0};
     return AlignDown(std::min(limit - reserved, rung.most_new), granule_);
@@ -161,8 +162,9 @@ DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& r
     return stitch && h.arena() != nullptr && h.arena()->owner() == owner;
   };
 
-  // The rest comes from memory that lies idle.
-  const uint64_t deficit = window.missing > room ? window.missing - room : 0;
+  // The rest comes from memory that lies idle; spares, which nothing has to be unmapped for, first.
+  const uint64_t spare = std::min(window.missing, SpareBytes());
+  const uint64_t deficit = std::max(spare, window.missing > room ? window.missing - room : 0);
   std::vector<Handle*> victims;
   if (deficit > 0) {
     FlushKept();
@@ -365,18 +367,26 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   } else {
     {
       MutexLock lock(heap_mu_);
-      const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
+      const uint64_t hard = HardLimit();
       if (bytes > hard || stats_.active_bytes > hard - bytes) {  // releasing would not help
         *status = {};
         return 0;
       }
     }
-    if (*status = ReleaseIdle(0); status->is_fatal()) return 0;
+    if (*status = ReleaseIdle(0, rung.may_wait); status->is_fatal()) return 0;
+  }
+  uint64_t gc_limit = UINT64_MAX;
+  {
+    MutexLock lock(heap_mu_);
+    if (stats_.reserved_bytes + bytes > GcLimit()) gc_limit = GcLimit();
+  }
+  if (gc_limit != UINT64_MAX) {
+    ReleaseIdle(gc_limit - std::min(gc_limit, bytes), /*may_wait=*/false).IgnoreError();
   }
   {
     MutexLock lock(heap_mu_);
-    const uint64_t hard = std::min(stats_.memory_limit, driver_->total_bytes());
-    if (bytes > hard || stats_.reserved_bytes > hard - bytes) {
+    const uint64_t hard = HardLimit();
+    if (bytes > hard || stats_.reserved_bytes > hard - bytes || bytes > PoolRoom(arena.owner())) {
       *status = {};
       return 0;
     }

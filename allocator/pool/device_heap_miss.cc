@@ -1,15 +1,16 @@
 // DeviceHeap: what happens when no free block fits. The rungs, each followed by another look:
 //
 //   1. frees whose markers are complete, and what lies in thread caches
-//   2. new memory within the soft limit; beyond it idle complete handles from anywhere; where these
-//      are not enough, new memory up to the hard limit
+//   2. spares; new memory within the soft limit; beyond it idle complete handles from anywhere;
+//      where these are not enough, new memory up to the hard limit, or what the driver has if that
+//      is less: somebody else may have taken it
 //   3. free blocks of other streams in granules that are partly in use, borrowed
 //   4. as 2, and beyond it idle handles that must be waited for
-//   5. the same when all deferred frees are complete, waited for
-//   6. the same with no more new memory than the driver says it has: somebody else may have taken
-//      what the limit would allow
-//   7. as 3, waited for
-//   8. out of memory, with a report
+//   5. deferred frees, waited for one marker after the other, the oldest first; after each 1 and 4
+//   6. as 3, waited for
+//   7. callbacks of the program; after each one that has freed something all of the above
+//      (device_heap_ladder.cc)
+//   8. out of memory, with a report (device_heap_report.cc)
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -40,83 +41,124 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
 
 // ---- The rungs ----------------------------------------------------------------------------------
 
-uint64_t DeviceHeap::AllocateMiss(StreamKey key, Request request, HeapError* error) {
+uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapError* error) {
   MutexLock space(space_mu_);  // from here on the stream's heap stays what it is
   StreamHeap* owner = StreamFor(key, error);
   if (owner == nullptr) return 0;
+  if (owner->replay == nullptr) noted->context = {};  // a callback has ended the stream or pool
+  const Request& request = *noted;
   const CallSeries series(*driver_);
   context_is_captured_.reset();
+  const bool may_wait = options_.ladder.wait, may_borrow = options_.ladder.borrow;
+  uint64_t newest_deferred = 0, active_before = 0;
+  {
+    MutexLock lock(heap_mu_);
+    newest_deferred = stats_.deferred_frees;
+    active_before = stats_.active_bytes;
+    ladder->waits_before = stats_.waits;
+  }
   DriverStatus status = CompleteDeferred(/*wait=*/false);
   if (status.is_fatal()) {
     *error = DriverFailure(status);
     return 0;
   }
+  // After a rung that may have made memory free.
+  const auto look_again = [&](LadderRung rung) {
+    space_mu_.AssertHeld();
+    uint64_t address = 0, cached = 0;
+    {
+      MutexLock lock(heap_mu_);
+      const uint64_t active = stats_.active_bytes;
+      ladder->Gain(rung, active_before > active ? active_before - active : 0);
+      cached = FlushCaches();
+      ladder->Gain(LadderRung::kCaches, cached);
+      active_before = stats_.active_bytes;
+      address = TryAllocate(owner, request);
+    }
+    return address == 0 ? 0 : Served(cached > 0 ? LadderRung::kCaches : rung, *ladder, address);
+  };
+  const auto borrow = [&](bool waiting) {
+    space_mu_.AssertHeld();
+    ladder->Gain(LadderRung::kBorrow, 0);
+    DriverStatus borrowed;
+    const uint64_t address = Borrow(owner, request, waiting, &borrowed);
+    if (waiting || borrowed.is_fatal()) status = borrowed;
+    return address == 0 ? 0 : Served(LadderRung::kBorrow, *ladder, address);
+  };
+  Rung rung{.within_soft_limit = true, .may_wait = false};
+  const auto make = [&] {
+    space_mu_.AssertHeld();
+    ladder->Gain(LadderRung::kMap, 0);
+    const uint64_t address = MakeAndAllocate(owner, request, &rung, &status);
+    return address == 0 ? 0 : Served(LadderRung::kMap, *ladder, address);
+  };
+
   {
     MutexLock lock(heap_mu_);
     ++stats_.misses;
-    NoteContext(owner, &request);
-    FlushCaches();
-    if (const uint64_t address = TryAllocate(owner, request)) return address;
+    NoteContext(owner, noted);
   }
-  if (options_.borrow == Borrowing::kSmall && request.block <= kMaxSmallArenaBytes) {
-    if (const uint64_t address = Borrow(owner, request, /*may_wait=*/false, &status))
-      return address;
+  if (const uint64_t address = look_again(LadderRung::kComplete)) return address;
+  if (may_borrow && options_.borrow == Borrowing::kSmall && request.block <= kMaxSmallArenaBytes) {
+    if (const uint64_t address = borrow(/*waiting=*/false)) return address;
   }
-  Rung rungs[] = {{.within_soft_limit = true, .may_wait = false},
-                  {.within_soft_limit = true, .may_wait = true},
-                  {.within_soft_limit = false, .may_wait = true},
-                  {.within_soft_limit = false, .may_wait = true}};
-  for (Rung& rung : rungs) {
-    if (&rung == &rungs[1]) {
-      if (const uint64_t address = Borrow(owner, request, /*may_wait=*/false, &status))
-        return address;
-      if (status.is_fatal()) break;
-    }
-    if (!rung.within_soft_limit) {
-      if (status = CompleteDeferred(/*wait=*/true); status.is_fatal()) break;
-      MutexLock lock(heap_mu_);
-      FlushCaches();  // of what was freed while the host waited
-      if (const uint64_t address = TryAllocate(owner, request)) return address;
-    }
-    if (&rung == &rungs[3]) {
-      uint64_t total_bytes = 0;
-      if (!driver_->MemGetInfo(&rung.most_new, &total_bytes).ok()) rung.most_new = 0;
-    }
-    const bool mapping = driver_->has_vmm();
-    uint64_t address = mapping ? MapAndAllocate(owner, request, rung, &status)
-                               : SegmentAndAllocate(owner, request, rung, &status);
-    if (address == 0 && mapping && !driver_->has_vmm()) {  // it has just been switched off
-      address = SegmentAndAllocate(owner, request, rung, &status);
-    }
-    if (address != 0) return address;
-    if (!IsShortage(status)) break;
+  if (const uint64_t address = make()) return address;
+  if (IsShortage(status) && may_borrow) {
+    if (const uint64_t address = borrow(/*waiting=*/false)) return address;
   }
-  if (IsShortage(status)) {
-    if (const uint64_t address = Borrow(owner, request, /*may_wait=*/true, &status)) return address;
+  if (IsShortage(status) && may_wait) {
+    rung.may_wait = true;
+    if (const uint64_t address = make()) return address;
   }
-  *error = IsShortage(status) ? OutOfMemory(request) : DriverFailure(status);
+  rung.within_soft_limit = false;
+  std::vector<const StreamTimeline*> refused;
+  while (IsShortage(status)) {
+    if (const uint64_t address = make()) return address;
+    if (!IsShortage(status) || !may_wait) break;
+    DriverStatus waited;
+    if (!WaitForOldest(newest_deferred, &refused, &waited)) {
+      if (waited.is_fatal()) status = waited;
+      break;
+    }
+    if (const uint64_t address = look_again(LadderRung::kWait)) return address;
+  }
+  if (IsShortage(status) && may_borrow && may_wait) {
+    if (const uint64_t address = borrow(/*waiting=*/true)) return address;
+  }
+  if (!IsShortage(status)) {
+    *error = DriverFailure(status);
+    return 0;
+  }
+  uint64_t total_bytes = 0;
+  ladder->driver_known = driver_->MemGetInfo(&ladder->driver_free, &total_bytes).ok();
+  ladder->captured = ContextIsCaptured();
+  MutexLock lock(heap_mu_);
+  ladder->missing = MissingBytes(
+      owner, request, ladder->driver_known ? ladder->driver_free : UINT64_MAX, ladder->captured);
+  error->code = WEIR_ERROR_OUT_OF_MEMORY;
   return 0;
+}
+
+uint64_t DeviceHeap::MakeAndAllocate(StreamHeap* owner, const Request& request, Rung* rung,
+                                     DriverStatus* status) {
+  while (driver_->has_vmm()) {
+    const uint64_t address = MapAndAllocate(owner, request, *rung, status);
+    if (address != 0) return address;
+    if (!driver_->has_vmm()) break;  // it has just been switched off
+    if (!status->is_out_of_memory() || rung->most_new == 0) return 0;
+    // Somebody else has taken what the limits allow: no more than the driver says it has, and
+    // nothing if it does not give that either.
+    uint64_t free_bytes = 0, total_bytes = 0;
+    const bool known =
+        rung->most_new == UINT64_MAX && driver_->MemGetInfo(&free_bytes, &total_bytes).ok();
+    rung->most_new = known ? free_bytes : 0;
+  }
+  return SegmentAndAllocate(owner, request, *rung, status);
 }
 
 HeapError DeviceHeap::DriverFailure(const DriverStatus& status) const {
   return HeapError(WEIR_ERROR_DRIVER,
                    absl::StrCat("device ", driver_->ordinal(), ": ", status.ToString()));
-}
-
-HeapError DeviceHeap::OutOfMemory(const Request& request) {
-  uint64_t free_bytes = 0, total_bytes = 0;
-  const bool known = driver_->MemGetInfo(&free_bytes, &total_bytes).ok();
-  MutexLock lock(heap_mu_);
-  ++stats_.out_of_memory;
-  ReclaimRooms();
-  std::string text = absl::StrCat(
-      "device ", driver_->ordinal(), " is out of memory: ", request.bytes,
-      " bytes asked; Weir holds ", stats_.reserved_bytes, " (", stats_.active_bytes, " in use, ",
-      stats_.reserved_bytes - stats_.active_bytes, " in pieces that do not fit)");
-  if (known) absl::StrAppend(&text, ", the driver has ", free_bytes, " of ", total_bytes, " free");
-  if (stats_.memory_limit != UINT64_MAX)
-    absl::StrAppend(&text, ", the limit is ", stats_.memory_limit);
-  return HeapError(WEIR_ERROR_OUT_OF_MEMORY, std::move(text));
 }
 
 // ---- Time ---------------------------------------------------------------------------------------

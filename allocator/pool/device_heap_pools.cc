@@ -130,6 +130,25 @@ void DeviceHeap::CloseContextEpochs() {
   }
 }
 
+HeapError DeviceHeap::SetPoolLimit(uint64_t id, uint64_t bytes) {
+  MutexLock lock(heap_mu_);
+  HeapError error;
+  if (const auto pool = FindPool(id, &error)) pool->limit = bytes;
+  return error;
+}
+
+uint64_t DeviceHeap::PoolRoom(const StreamHeap* owner) {
+  if (owner->key.pool == 0) return UINT64_MAX;
+  HeapError gone;
+  const auto pool = FindPool(owner->key.pool, &gone);
+  if (pool == nullptr || pool->limit == UINT64_MAX) return UINT64_MAX;
+  uint64_t held = 0;
+  for (const Handle* h : handles_.all()) {
+    if (h->arena() != nullptr && h->arena()->owner()->key.pool == pool->id) held += h->bytes;
+  }
+  return pool->limit > held ? pool->limit - held : 0;
+}
+
 // ---- Routes -------------------------------------------------------------------------------------
 
 uint64_t DeviceHeap::PoolOf(Stream stream) {

@@ -13,20 +13,25 @@ HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
   context_is_captured_.reset();
+  bool has_too_much = false;
   {
     MutexLock lock(heap_mu_);
     FlushCaches();
+    has_too_much = stats_.reserved_bytes > keep_bytes;
   }
-  DriverStatus status = CompleteDeferred(/*wait=*/true);
+  DriverStatus status = CompleteDeferred(/*wait=*/has_too_much);
   if (status.is_fatal()) return DriverFailure(status);
-  const DriverStatus released = ReleaseIdle(keep_bytes);
-  if (!released.ok()) status = released;
+  if (has_too_much) {
+    const DriverStatus released = ReleaseIdle(keep_bytes, /*may_wait=*/true);
+    if (!released.ok()) status = released;
+  }
+  if (!status.is_fatal()) ReleaseByPolicy();
   // What a capture does not allow to prove complete is not idle: it stays, and that is no failure.
   const bool failed = !status.ok() && status.error_class() != DriverErrorClass::kCaptureViolation;
   return failed ? DriverFailure(status) : HeapError();
 }
 
-DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
+DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes, bool may_wait) {
   std::vector<Handle*> idle;
   {
     MutexLock lock(heap_mu_);
@@ -34,7 +39,8 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes) {
     FlushKept();
     uint64_t reserved = stats_.reserved_bytes;
     for (Handle* h : handles_.all()) {
-      if (h->is_idle() && !h->taken && IsSupply(*h)) idle.push_back(h);
+      if (h->is_idle() && !h->taken && IsSupply(*h) && (may_wait || IsComplete(*h)))
+        idle.push_back(h);
     }
     std::sort(idle.begin(), idle.end(),
               [](const Handle* a, const Handle* b) { return a->at() > b->at(); });

@@ -28,6 +28,7 @@
 #include "allocator/block/size_classes.h"
 #include "allocator/block/span.h"
 #include "allocator/pool/stream_heap.h"
+#include "allocator/pool/tags.h"
 
 namespace weir {
 
@@ -183,6 +184,7 @@ inline uint64_t ThreadCache::Pop(uint64_t bytes) {
   head = block->bin_next;
   block->bin_next = nullptr;
   block->requested.store(bytes);
+  block->tag.store(Tags::current());
   return block->begin;
 }
 

@@ -45,6 +45,7 @@ struct MarkerCalls {
 struct DeferredFree {
   uint64_t address;
   uint32_t remaining;
+  uint64_t number = 0;  // counts the heap's deferred frees: the smallest is the oldest
 };
 
 class StreamTimeline {
@@ -70,6 +71,13 @@ class StreamTimeline {
   // Bytes deferred in the epoch of the newest deferred free.
   uint64_t unmarked_bytes() const { return unmarked_bytes_; }
   Epoch last_deferred_epoch() const { return deferred_.back().epoch; }
+  // Of the oldest one that waits here; there must be one.
+  uint64_t oldest_deferred() const { return deferred_.front().free->number; }
+  Epoch oldest_deferred_epoch() const { return deferred_.front().epoch; }
+  template <typename Fn>
+  void ForEachDeferred(Fn fn) const {  // fn(address)
+    for (const Waiting& waiting : deferred_) fn(waiting.free->address);
+  }
   // Forgets the frees whose epoch is complete; calls fn(address) for those that wait for nothing
   // else.
   template <typename Fn>

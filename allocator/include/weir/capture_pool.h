@@ -17,6 +17,7 @@
 #ifndef WEIR_CAPTURE_POOL_H_
 #define WEIR_CAPTURE_POOL_H_
 
+#include <cstddef>
 #include <utility>
 
 #include "weir/error.h"
@@ -48,6 +49,9 @@ class CapturePool {
 
   // For the functions of weir/weir.h. Never 0 unless it was moved from.
   weir_pool_t get() const noexcept { return pool_; }
+
+  // Most physical memory that the pool may have; SIZE_MAX: no limit.
+  void SetLimit(std::size_t bytes) { ThrowIfFailed(weir_pool_set_limit(pool_, bytes)); }
 
   // Of the same pool.
   friend bool operator==(const CapturePool& a, const CapturePool& b) noexcept {

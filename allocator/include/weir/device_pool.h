@@ -58,6 +58,23 @@ class DevicePool {
   void Trim(std::size_t keep_bytes) { ThrowIfFailed(weir_trim(device_, keep_bytes)); }
   void SetMemoryLimit(std::size_t bytes) { ThrowIfFailed(weir_set_memory_limit(device_, bytes)); }
 
+  void SetMemoryFraction(double fraction) {
+    ThrowIfFailed(weir_set_memory_fraction(device_, fraction));
+  }
+  void Preallocate(std::size_t bytes) { ThrowIfFailed(weir_preallocate(device_, bytes)); }
+
+  // Why the device's last request failed for want of memory; "" if none has.
+  std::string OomReport(weir_report_format_t format = WEIR_REPORT_TEXT) const {
+    // Another failure may make it longer between the two calls.
+    std::string text;
+    for (std::size_t length = weir_oom_report(device_, format, nullptr, 0); length > text.size();) {
+      text.resize(length + 1);
+      length = weir_oom_report(device_, format, text.data(), text.size());
+      if (length < text.size()) text.resize(length);
+    }
+    return text;
+  }
+
   weir_stats_t Stats() const {
     weir_stats_t stats;
     ThrowIfFailed(weir_get_stats(device_, &stats));

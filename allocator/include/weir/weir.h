@@ -153,6 +153,10 @@ WEIR_API int weir_pool_begin(weir_pool_t pool);
 typedef int (*weir_pool_filter_t)(weir_stream_t stream, void* user);
 WEIR_API int weir_pool_begin_filter(weir_pool_t pool, weir_pool_filter_t filter, void* user);
 
+/* Limits the physical memory of the pool. Lower than what it holds now: nothing is taken away, but
+ * no more is added. SIZE_MAX removes the limit. */
+WEIR_API int weir_pool_set_limit(weir_pool_t pool, size_t bytes);
+
 /* Ends the newest route to the pool. A filter may still be running when it returns: `user` must
  * outlive the requests that other threads have begun before. */
 WEIR_API int weir_pool_end(weir_pool_t pool);
@@ -185,12 +189,61 @@ WEIR_API int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_byt
  * memory first (it synchronizes the streams that used it). */
 WEIR_API int weir_empty_cache(int device);
 
-/* The same until at most keep_bytes are reserved, or nothing idle is left. */
+/* The same until at most keep_bytes are reserved, or nothing idle is left. It waits only if more is
+ * reserved. Then it gives back what the options release_threshold, idle_decay and gc_threshold say;
+ * so weir_trim(device, SIZE_MAX), called from time to time, lets an idle program's memory decay
+ * without waiting. */
 WEIR_API int weir_trim(int device, size_t keep_bytes);
 
 /* Limits what Weir may reserve on the device. Lower than what is reserved now: nothing is taken
  * away, but no more is added. SIZE_MAX removes the limit. */
 WEIR_API int weir_set_memory_limit(int device, size_t bytes);
+
+/* The same as a fraction of the device's memory, above 0 and at most 1. The limit counts what Weir
+ * reserves: not the CUDA context, nor what other libraries take from the driver. */
+WEIR_API int weir_set_memory_fraction(int device, double fraction);
+
+/* ---- When memory is short ----------------------------------------------------------------------
+ * A request that no free block fits climbs a ladder: frees whose work is complete, spares, new
+ * memory within the limits, idle memory moved to where it is needed, memory borrowed from other
+ * streams, then the host waits for the oldest deferred frees, one after the other, and at last the
+ * callbacks are asked. After each step Weir looks again. Only then it fails, with a report. The
+ * option ladder:... leaves steps out. The same request made again at once fails again. */
+
+/* Makes physical memory until at least `bytes` are reserved, so that later misses only map it. All
+ * or nothing; may take long, and blocks other misses meanwhile. Beyond 4 GiB it is made in larger
+ * units, some of which a miss must cut again. WEIR_ERROR_OUT_OF_MEMORY if a limit or the driver
+ * forbids it, WEIR_ERROR_CONFIGURATION without mapping (vmm:off) and in mode:passthrough.
+ * weir_empty_cache and weir_trim give it back like all idle memory. */
+WEIR_API int weir_preallocate(int device, size_t bytes);
+
+/* A function that can free memory: asked, in the order of addition, before a request fails.
+ * bytes_needed is what is missing, in whole pages: a free block of that size at a page's border, or
+ * so much memory given back to the driver, is enough. Returns the bytes that it has freed, 0 if
+ * none. While callbacks free something they are asked again. It is called on the requesting thread
+ * without any lock of Weir, perhaps on several threads at once; it may call every function of Weir,
+ * but an allocation that fails inside it asks no callbacks. It must not throw. Not in
+ * mode:passthrough. */
+typedef size_t (*weir_memory_callback_t)(int device, size_t bytes_needed, void* user);
+WEIR_API int weir_add_memory_callback(weir_memory_callback_t callback, void* user);
+
+/* Removes what was added with the same two pointers. It may still be running on another thread:
+ * `user` must outlive the requests that are under way. */
+WEIR_API int weir_remove_memory_callback(weir_memory_callback_t callback, void* user);
+
+/* Names what the calling thread allocates from now on, for reports: blocks of more than 32 KiB
+ * remember the newest tag. UTF-8; a name is kept for the life of the process. Costs hits nothing
+ * worth measuring. */
+WEIR_API int weir_push_tag(const char* name);
+WEIR_API int weir_pop_tag(void);
+
+/* Why the device's last request failed for want of memory: what was asked, what each step of the
+ * ladder gained, who holds most (by tag, size, and call stack with the option record_stacks), what
+ * is free but unusable, and what would have made it fit. Writes at most size - 1 characters and a
+ * terminating 0; returns the whole length, 0 if nothing has failed (always in mode:passthrough) or
+ * the arguments are wrong. JSON has the schema "weir-oom/1". */
+typedef enum weir_report_format { WEIR_REPORT_TEXT = 0, WEIR_REPORT_JSON = 1 } weir_report_format_t;
+WEIR_API size_t weir_oom_report(int device, weir_report_format_t format, char* buffer, size_t size);
 
 /* ---- Statistics --------------------------------------------------------------------------------
  * requested: what callers asked for. allocated: the same, rounded up to blocks. active: allocated
@@ -223,7 +276,12 @@ typedef struct weir_stats {
   uint64_t stitched_bytes;  /* physical memory that got a further address, see stitch */
   uint64_t merged_granules; /* granules emptied into others, see mesh */
   uint64_t shared_blocks;   /* blocks that begin or end in a granule of others, see boundary */
-  uint64_t unused_[10];     /* room to grow without a change of size */
+  uint64_t served_complete; /* misses served by memory that had become free by then, */
+  uint64_t served_mapped;   /* by new memory or by idle memory that was moved, */
+  uint64_t served_borrowed; /* by free parts of another stream's granules, */
+  uint64_t served_waited;   /* after the host had waited, */
+  uint64_t served_callbacks; /* after a callback had been asked */
+  uint64_t unused_[5];       /* room to grow without a change of size */
 } weir_stats_t;
 
 /* All zero, without a limit, for a device that has not been used yet: it is not started for this.

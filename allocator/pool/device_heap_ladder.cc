@@ -1,0 +1,139 @@
+// DeviceHeap: the end of the ladder. Callbacks of the program, waiting for no more work than is
+// needed, and how much is missing.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "allocator/pool/device_heap.h"
+#include "allocator/pool/memory_callbacks.h"
+
+namespace weir {
+
+uint64_t DeviceHeap::AllocateMiss(StreamKey key, Request request, HeapError* error) {
+  Ladder ladder;
+  uint64_t address = Climb(key, &request, &ladder, error);
+  const auto is_short = [&] { return address == 0 && error->code == WEIR_ERROR_OUT_OF_MEMORY; };
+  if (is_short() && options_.ladder.callbacks) {
+    address = AskCallbacks(key, &request, &ladder, error);
+  }
+  if (is_short()) *error = OutOfMemory(key, request, ladder);
+  return address;
+}
+
+uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladder,
+                                  HeapError* error) {
+  // Another round is worth while only if the one before has freed something: a callback that merely
+  // says so must not keep the thread here for ever.
+  uint64_t most_usable = UsableBytes(*ladder);
+  for (bool freed = true; freed;) {
+    freed = false;
+    for (const MemoryCallback& callback : *MemoryCallbacks::Get().ForThisThread()) {
+      const uint64_t bytes = MemoryCallbacks::Call(callback, driver_->ordinal(),
+                                                   std::max<uint64_t>(ladder->missing, 1));
+      ladder->Gain(LadderRung::kCallbacks, bytes);
+      if (bytes == 0) continue;
+      *error = {};
+      const uint64_t address = Climb(key, request, ladder, error);
+      if (address != 0 || error->code != WEIR_ERROR_OUT_OF_MEMORY) return address;
+      const uint64_t usable = UsableBytes(*ladder);
+      freed |= usable > most_usable;
+      most_usable = std::max(most_usable, usable);
+    }
+  }
+  return 0;
+}
+
+uint64_t DeviceHeap::UsableBytes(const Ladder& ladder) {
+  MutexLock lock(heap_mu_);
+  ReclaimRooms();
+  return ladder.driver_free + stats_.reserved_bytes - stats_.active_bytes;
+}
+
+uint64_t DeviceHeap::Served(LadderRung rung, const Ladder& ladder, uint64_t address) {
+  CountServed(rung, ladder);
+  ReleaseByPolicy();
+  return address;
+}
+
+void DeviceHeap::CountServed(LadderRung rung, const Ladder& ladder) {
+  MutexLock lock(heap_mu_);
+  if (stats_.waits > ladder.waits_before) rung = LadderRung::kWait;
+  if (ladder[LadderRung::kCallbacks].tried) rung = LadderRung::kCallbacks;
+  switch (rung) {
+    case LadderRung::kComplete:
+    case LadderRung::kCaches:
+      ++stats_.served_complete;
+      break;
+    case LadderRung::kMap:
+      ++stats_.served_mapped;
+      break;
+    case LadderRung::kBorrow:
+      ++stats_.served_borrowed;
+      break;
+    case LadderRung::kWait:
+      ++stats_.served_waited;
+      break;
+    case LadderRung::kCallbacks:
+      ++stats_.served_callbacks;
+      break;
+  }
+}
+
+bool DeviceHeap::WaitForOldest(uint64_t newest, std::vector<const StreamTimeline*>* refused,
+                               DriverStatus* status) {
+  StreamTimeline* timeline = nullptr;
+  Epoch epoch = 0;
+  {
+    MutexLock lock(heap_mu_);
+    uint64_t oldest = std::numeric_limits<uint64_t>::max();
+    for (const auto& stream : streams_) {
+      StreamTimeline& t = stream->timeline;
+      if (std::find(refused->begin(), refused->end(), &t) != refused->end()) continue;
+      const bool defers = t.has_deferred() && t.oldest_deferred() < newest;
+      // Borrowed blocks on their way back were freed before, but their age is not known.
+      if (!defers && stream->returning == nullptr) continue;
+      const uint64_t age = defers ? t.oldest_deferred() : newest;
+      if (age >= oldest) continue;
+      oldest = age;
+      timeline = &t;
+      epoch = defers ? t.oldest_deferred_epoch() : stream->returning->return_epoch;
+    }
+    if (timeline == nullptr) return false;
+    if (oldest == newest) refused->push_back(timeline);  // once is enough
+  }
+  if (*status = WaitFor(timeline, epoch); !status->ok()) {
+    refused->push_back(timeline);
+    if (status->is_fatal()) return false;
+  }
+  *status = CompleteOnce(/*wait=*/false);  // others may have become complete meanwhile
+  return !status->is_fatal();
+}
+
+uint64_t DeviceHeap::MissingBytes(StreamHeap* owner, const Request& request, uint64_t driver_free,
+                                  bool is_captured) {
+  FlushKept();
+  const uint64_t hard = HardLimit();
+  const uint64_t below_limit = hard > stats_.reserved_bytes ? hard - stats_.reserved_bytes : 0;
+  const uint64_t room = AlignDown(std::min(below_limit, driver_free), granule_);
+  const Arena& arena = owner->ArenaFor(request.block);
+  std::optional<Window> window;
+  if (driver_->has_vmm()) window = FindWindow(arena, request.block, request.alignment);
+  const uint64_t needed =
+      window.has_value() ? window->missing : AlignUp(request.block, PointerIndex::kGranule);
+  uint64_t supply = 0;
+  for (const Handle* h : handles_.all()) {
+    if (!window.has_value() || !h->is_idle() || h->taken || !IsSupply(*h)) continue;
+    bool in_window = false;
+    for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
+      in_window |= m->at < window->busy_end && m->at + m->bytes > window->busy_begin;
+    }
+    if (in_window) continue;
+    const bool waits = options_.ladder.wait && (!is_captured || CanWaitInCapture(*h));
+    if (IsComplete(*h) || waits) supply += h->bytes;
+  }
+  const uint64_t missing = needed > room + supply ? needed - room - supply : 0;
+  const uint64_t pool_room = PoolRoom(owner);
+  return std::max(missing, needed > pool_room ? needed - pool_room : 0);
+}
+
+}  // namespace weir

@@ -1,0 +1,41 @@
+// Ladder: what the rungs of one miss did, for the statistics and for the report of a failure.
+#ifndef WEIR_POOL_LADDER_H_
+#define WEIR_POOL_LADDER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace weir {
+
+// In the order in which a miss climbs them; device_heap_miss.cc says what each does.
+enum class LadderRung : uint8_t { kComplete, kCaches, kMap, kBorrow, kWait, kCallbacks };
+inline constexpr size_t kLadderRungs = 6;
+inline constexpr std::array<const char*, kLadderRungs> kLadderRungNames = {
+    "complete", "caches", "map", "borrow", "wait", "callbacks"};
+
+struct Ladder {
+  struct Step {
+    bool tried = false;
+    uint64_t gained = 0;  // bytes that became free; what a callback said
+  };
+  std::array<Step, kLadderRungs> steps;
+  // After a failure: bytes of whole granules that would have to become free so that the request
+  // fits. 0: it failed for another reason.
+  uint64_t missing = 0;
+  uint64_t driver_free = 0;  // at that time
+  bool driver_known = false;
+  bool captured = false;      // a stream of the context was being captured, which forbade proofs
+  uint64_t waits_before = 0;  // weir_stats_t::waits when it was begun
+
+  Step& operator[](LadderRung rung) { return steps[static_cast<size_t>(rung)]; }
+  const Step& operator[](LadderRung rung) const { return steps[static_cast<size_t>(rung)]; }
+  void Gain(LadderRung rung, uint64_t bytes) {
+    (*this)[rung].tried = true;
+    (*this)[rung].gained += bytes;
+  }
+};
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_LADDER_H_
