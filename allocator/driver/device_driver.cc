@@ -1,5 +1,7 @@
 #include "allocator/driver/device_driver.h"
 
+#include <optional>
+
 #include <cstdio>
 
 #include "allocator/driver/device_caps.h"
@@ -13,28 +15,40 @@ namespace weir {
 // Name without "cu"; the arguments follow.
 #define WEIR_CALL(Name, ...) Call("cu" #Name, driver_.entries().Name __VA_OPT__(, ) __VA_ARGS__)
 
-// The device whose context is current and whose capture scope is open, because of a CallSeries.
-static thread_local const DeviceDriver* series_device = nullptr;
+static thread_local CallSeries* current_series = nullptr;
 
+// Opened by the first call.
 struct CallSeries::Scopes {
-  explicit Scopes(const DriverTable& entries, CUcontext wanted)
-      : context(entries, wanted), relaxed(entries) {}
-  ScopedDeviceContext context;
-  RelaxedCaptureScope relaxed;
+  explicit Scopes(const DeviceDriver& driver) : device(driver) {}
+  const DeviceDriver& device;
+  std::optional<ScopedDeviceContext> context;
+  std::optional<RelaxedCaptureScope> relaxed;
 };
 
-CallSeries::CallSeries(const DeviceDriver& device) : outer_(series_device) {
-  if (outer_ == &device) return;
-  scopes_ = std::make_unique<Scopes>(device.driver_.entries(), device.context_);
-  if (scopes_->context.status().ok()) series_device = &device;
+CallSeries::CallSeries(const DeviceDriver& device) : outer_(current_series) {
+  if (outer_ != nullptr && &outer_->scopes_->device == &device) return;
+  scopes_ = std::make_unique<Scopes>(device);
+  current_series = this;
 }
 
-CallSeries::~CallSeries() { series_device = outer_; }
+CallSeries::~CallSeries() { current_series = outer_; }
 
 template <typename Function, typename... Args>
 DriverStatus DeviceDriver::Call(const char* entry, Function function, Args... args) const {
   if (function == nullptr) return DriverStatus(CUDA_ERROR_NOT_SUPPORTED, entry);
-  if (series_device == this) return DriverStatus(function(args...), entry);
+  if (current_series != nullptr && &current_series->scopes_->device == this) {
+    CallSeries::Scopes& scopes = *current_series->scopes_;
+    if (!scopes.context.has_value()) {
+      scopes.context.emplace(driver_.entries(), context_);
+      if (!scopes.context->status().ok()) {
+        DriverStatus status = scopes.context->status();
+        scopes.context.reset();
+        return status;
+      }
+      scopes.relaxed.emplace(driver_.entries());
+    }
+    return DriverStatus(function(args...), entry);
+  }
   const ScopedDeviceContext current(driver_.entries(), context_);
   if (!current.status().ok()) return current.status();
   const RelaxedCaptureScope relaxed(driver_.entries());

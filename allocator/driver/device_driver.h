@@ -32,7 +32,8 @@ class Driver;  // driver.h: the table of entry points
 class DeviceDriver;
 
 // For its lifetime all calls that the thread makes to the device share one change of context and
-// one relaxed capture scope: a slow path opens one around its driver calls. Not around callbacks.
+// one relaxed capture scope, which the first call opens: a slow path has one around its driver
+// calls. Not around callbacks.
 class CallSeries {
  public:
   explicit CallSeries(const DeviceDriver& device);
@@ -41,9 +42,10 @@ class CallSeries {
   CallSeries& operator=(const CallSeries&) = delete;
 
  private:
+  friend class DeviceDriver;
   struct Scopes;
   std::unique_ptr<Scopes> scopes_;  // null inside another series of the same device
-  const DeviceDriver* const outer_;
+  CallSeries* const outer_;
 };
 
 class DeviceDriver {

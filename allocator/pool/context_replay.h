@@ -49,19 +49,19 @@ class ContextReplay {
  private:
   static constexpr std::array<uint64_t, 2> kLengths = {1024, 256};
   static constexpr uint64_t kHistory = 2048;
-  static constexpr uint64_t kBuckets = 1 << 15;
+  static constexpr uint64_t kBuckets = 1 << 13;
 
   struct Entry {
     uint64_t key;
     uint64_t address;  // 0: none
   };
-  using Bucket = std::array<Entry, 16>;  // the longest unused first
+  using Bucket = std::array<Entry, 64>;  // the longest unused first
   struct Free {
     void operator()(Bucket* table) const { std::free(table); }
   };
 
-  static uint64_t BucketOf(uint64_t key) { return key >> 49; }
-  static_assert(kBuckets == uint64_t{1} << (64 - 49));
+  static uint64_t BucketOf(uint64_t key) { return key >> 51; }
+  static_assert(kBuckets == uint64_t{1} << (64 - 51));
 
   uint64_t requests_ = 0;
   std::unique_ptr<Bucket[], Free> table_;  // 8 MiB, touched as it fills

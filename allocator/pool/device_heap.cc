@@ -167,7 +167,7 @@ uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* bl
   block->tag.store(Tags::current());
   CountAllocation(request.bytes, block->bytes);
   if (&owner->large == block->arena) {
-    policy_.OnLargeRequest();
+    policy_.OnLargeRequest(stats_.active_bytes);
     if (request.context.valid) owner->replay->Remember(request.context, block->begin);
   }
   return block->begin;

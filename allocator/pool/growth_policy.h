@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/heap_options.h"
@@ -18,7 +19,13 @@ class GrowthPolicy {
   explicit GrowthPolicy(const HeapOptions& options)
       : options_(options), tokens_us_(options.guard_burst_ms * 1e3) {}
 
-  void OnLargeRequest() {
+  // `active` bytes with the request.
+  void OnLargeRequest(uint64_t active) {
+    OnActive(active);
+    if (++window_requests_ == kWindow) {
+      window_requests_ = 0;
+      last_peak_ = std::exchange(peak_, 0);
+    }
     tokens_us_ = std::min(tokens_us_ + options_.guard_refill_us, options_.guard_burst_ms * 1e3);
   }
   // Driver time that moving memory took.
@@ -28,10 +35,12 @@ class GrowthPolicy {
   }
   bool moving_is_affordable() const { return tokens_us_ >= 0; }
 
-  // Reserved bytes up to which new memory is made, for a peak of active bytes.
-  uint64_t SoftLimit(uint64_t peak_active) const {
+  // So many bytes are, or were, active.
+  void OnActive(uint64_t bytes) { peak_ = std::max(peak_, bytes); }
+  // Reserved bytes up to which new memory is made.
+  uint64_t SoftLimit() const {
     const double share = moving_is_affordable() ? options_.soft_limit : options_.soft_limit_max;
-    const double limit = static_cast<double>(peak_active) * (1 + share);
+    const double limit = static_cast<double>(std::max(peak_, last_peak_)) * (1 + share);
     if (limit >= 9e18) return UINT64_MAX;
     return static_cast<uint64_t>(limit) + options_.soft_limit_slack;
   }
@@ -45,8 +54,15 @@ class GrowthPolicy {
   }
 
  private:
+  // A peak counts until so many large requests, to twice as many, came after it: a program that
+  // now needs less must not grow as if it needed what it once did.
+  static constexpr uint64_t kWindow = 1 << 16;
+
   const HeapOptions options_;
   double tokens_us_;
+  uint64_t peak_ = 0;       // of active bytes, in this window
+  uint64_t last_peak_ = 0;  // in the one before
+  uint64_t window_requests_ = 0;
 };
 
 }  // namespace weir

@@ -166,12 +166,39 @@ TEST_CASE("handles grow with the heap, so their number stays bounded", "[growth]
 TEST_CASE("moving memory costs tokens; without any the soft limit is wider", "[guard]") {
   HeapOptions options;
   GrowthPolicy policy(options);
-  REQUIRE(policy.SoftLimit(1000 * kMiB) == static_cast<uint64_t>(1050 * kMiB) + 8 * kMiB);
+  policy.OnActive(1000 * kMiB);
+  REQUIRE(policy.SoftLimit() == static_cast<uint64_t>(1050 * kMiB) + 8 * kMiB);
   policy.Charge(101'000'000);
   REQUIRE_FALSE(policy.moving_is_affordable());
-  REQUIRE(policy.SoftLimit(1000 * kMiB) >= 1149 * kMiB);
-  for (int i = 0; i < 300; ++i) policy.OnLargeRequest();
+  REQUIRE(policy.SoftLimit() >= 1149 * kMiB);
+  for (int i = 0; i < 300; ++i) policy.OnLargeRequest(0);
   REQUIRE(policy.moving_is_affordable());
+}
+
+TEST_CASE("the soft limit forgets a peak that is long past, and not before", "[guard]") {
+  GrowthPolicy policy{HeapOptions()};
+  policy.OnActive(1000 * kMiB);
+  const uint64_t limit = policy.SoftLimit();
+  for (int i = 0; i < 65536; ++i) policy.OnLargeRequest(10 * kMiB);
+  REQUIRE(policy.SoftLimit() == limit);
+  for (int i = 0; i < 65536; ++i) policy.OnLargeRequest(10 * kMiB);
+  REQUIRE(policy.SoftLimit() < 20 * kMiB);
+}
+
+TEST_CASE("resetting the peak statistics does not change how far memory grows", "[growth]") {
+  uint64_t reserved[2] = {};
+  for (const bool reset : {false, true}) {
+    HeapFixture f;
+    const uint64_t low = f.Allocate(100 * kMiB), high = f.Allocate(100 * kMiB);
+    f.FreeAsync(high);
+    f.FreeAsync(f.Allocate(10 * kMiB));
+    if (reset) f.heap().ResetPeaks();
+    const uint64_t after = f.Allocate(101 * kMiB);
+    reserved[reset ? 1 : 0] = f.Stats().reserved_bytes;
+    f.FreeAsync(after);
+    f.FreeAsync(low);
+  }
+  REQUIRE(reserved[0] == reserved[1]);
 }
 
 }  // namespace weir

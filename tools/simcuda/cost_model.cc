@@ -13,6 +13,8 @@ constexpr double kMicrosecond = 1000;  // ns
 // for.
 constexpr double kSynchronization = 200 * kMicrosecond;
 constexpr Cost kOther = {1 * kMicrosecond, 0, 0};
+// What the driver answers from the thread's or the process's own state.
+constexpr Cost kLookUp = {50, 0, 0};
 
 // The memory calls follow the cost model of the placement study (policy.md section 1, gathered from
 // published logs of other allocators); the rest is set to the order of magnitude that is usual.
@@ -33,6 +35,12 @@ constexpr DefaultCost kDefaults[] = {
     {"cuMemHostRegister", {200 * kMicrosecond, 0, 100 * kMicrosecond}},
     {"cuMemFreeHost", {200 * kMicrosecond, 0, 0}},
     {"cuMemHostUnregister", {200 * kMicrosecond, 0, 0}},
+    {"cuCtxGetCurrent", kLookUp},
+    {"cuCtxSetCurrent", kLookUp},
+    {"cuCtxGetDevice", kLookUp},
+    {"cuStreamGetCtx", kLookUp},
+    {"cuStreamIsCapturing", kLookUp},
+    {"cuThreadExchangeStreamCaptureMode", kLookUp},
     {"cuEventSynchronize", {kSynchronization, 0, 0}},
     {"cuStreamSynchronize", {kSynchronization, 0, 0}},
     {"cuCtxSynchronize", {kSynchronization, 0, 0}},
