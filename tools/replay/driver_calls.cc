@@ -55,6 +55,7 @@ bool DriverCalls::Load(bool simulated, int first_device, int devices) {
       !Find("cuCtxSynchronize", 2000, &ctx_synchronize_) ||
       !Find("cuStreamCreate", 2000, &stream_create_) ||
       !Find("cuStreamWaitEvent", 3020, &stream_wait_event_) ||
+      !Find("cuLaunchHostFunc", 10000, &launch_host_func_) ||
       !Find("cuEventCreate", 2000, &event_create_) ||
       !Find("cuEventRecord", 2000, &event_record_)) {
     return false;
@@ -108,6 +109,10 @@ bool DriverCalls::OrderAfter(int device, CUstream earlier, CUstream later) {
 
 bool DriverCalls::Synchronize(int device) {
   return MakeCurrent(device) && Call("cuCtxSynchronize", ctx_synchronize_);
+}
+
+bool DriverCalls::LaunchHostFunction(int device, CUstream stream, CUhostFn function, void* data) {
+  return MakeCurrent(device) && Call("cuLaunchHostFunc", launch_host_func_, stream, function, data);
 }
 
 bool DriverCalls::Launch(int device, CUstream stream, const std::string& label,

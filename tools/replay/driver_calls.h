@@ -26,6 +26,8 @@ class DriverCalls {
   // Work given to `later` from now on runs after the work that `earlier` has now.
   bool OrderAfter(int device, CUstream earlier, CUstream later);
   bool Synchronize(int device);
+  // A function of the host in the stream's order. It must not call the driver.
+  bool LaunchHostFunction(int device, CUstream stream, CUhostFn function, void* data);
   // A kernel on the simulated device.
   bool Launch(int device, CUstream stream, const std::string& label,
               std::vector<sim::Access> accesses, std::function<void(sim::KernelMemory&)> body);
@@ -56,6 +58,7 @@ class DriverCalls {
   decltype(&cuCtxSynchronize) ctx_synchronize_ = nullptr;
   decltype(&cuStreamCreate) stream_create_ = nullptr;
   decltype(&cuStreamWaitEvent) stream_wait_event_ = nullptr;
+  decltype(&cuLaunchHostFunc) launch_host_func_ = nullptr;
   decltype(&cuEventCreate) event_create_ = nullptr;
   decltype(&cuEventRecord) event_record_ = nullptr;
 };

@@ -49,7 +49,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", weir_version());
 
   ReplayCommand command;
-  std::string device = "sim", streams = "keep";
+  std::string device = "sim", streams = "keep", synthetic;
   constexpr uint64_t kDefaultMemory = uint64_t{80} << 30;
   CLI::App* replay = app.add_subcommand("replay", "Make a trace's allocations and report on them");
   replay->add_option("TRACE", command.traces, "Traces of any known format")->required();
@@ -59,8 +59,22 @@ int Main(int argc, char** argv) {
           ->add_option("--memory", command.options.memory_bytes,
                        "Memory of each simulated device (80GiB), or limit on a GPU")
           ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
-  replay->add_option("--streams", streams, "keep the trace's streams, or make them one per device")
-      ->check(CLI::IsMember({"keep", "one"}))
+  CLI::Option* streams_option =
+      replay
+          ->add_option("--streams", streams,
+                       "keep the trace's streams, or make them one per device")
+          ->check(CLI::IsMember({"keep", "one"}))
+          ->capture_default_str();
+  replay
+      ->add_option(
+          "--synthetic-streams", synthetic,
+          "Four streams per device instead, by a request's size or in turns of 50 requests")
+      ->check(CLI::IsMember({"size", "turns"}))
+      ->excludes(streams_option);
+  replay
+      ->add_option("--lag", command.options.lag,
+                   "Events from a free to the end of the work before it (simulated device)")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1000000}))
       ->capture_default_str();
   replay->add_option("--repeat", command.options.passes, "Passes over each trace")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
@@ -108,6 +122,8 @@ int Main(int argc, char** argv) {
     return kExitBadInput;
   }
   command.options.one_stream = streams == "one";
+  if (synthetic == "size") command.options.synthetic_streams = SyntheticStreams::kSize;
+  if (synthetic == "turns") command.options.synthetic_streams = SyntheticStreams::kTurns;
   return RunReplayCommand(command);
 }
 

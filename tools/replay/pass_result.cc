@@ -22,7 +22,6 @@ void AddStats(const PassResult& result, json* run) {
     sum.peak_reserved_bytes += stats.peak_reserved_bytes;
     sum.misses += stats.misses;
     sum.remapped_bytes += stats.remapped_bytes;
-    sum.waits += stats.waits;
     sum.deferred_frees += stats.deferred_frees;
   }
   const auto requested = static_cast<double>(sum.peak_requested_bytes);
@@ -36,7 +35,6 @@ void AddStats(const PassResult& result, json* run) {
   // Since the first pass began.
   (*run)["total_misses"] = sum.misses;
   (*run)["total_remapped_bytes"] = sum.remapped_bytes;
-  (*run)["total_waits"] = sum.waits;
   (*run)["total_deferred_frees"] = sum.deferred_frees;
 }
 
@@ -56,12 +54,10 @@ void AddSpeed(const PassResult& result, json* run) {
 }
 
 json Begin(const std::string& trace_name, const ReplayOptions& options, uint64_t pass) {
-  return {{"trace", trace_name},
-          {"allocator", "weir"},
-          {"device", options.DeviceName()},
-          {"pass", pass},
-          {"verified", options.verify},
-          {"streams_mode", options.one_stream ? "one" : "keep"}};
+  return {
+      {"trace", trace_name}, {"allocator", "weir"},        {"device", options.DeviceName()},
+      {"pass", pass},        {"verified", options.verify}, {"streams_mode", options.StreamsMode()},
+      {"lag", options.lag}};
 }
 
 }  // namespace
@@ -94,6 +90,7 @@ json ToJson(const PassResult& result, const ReplayOptions& options, const trace:
   run["completed"] = !result.failed;
   run["failed_event"] = EventOrNull(result.failed_event);
   run["checker_reports"] = result.checker_reports;
+  run["waits"] = result.waits;
   if (result.failed) run["error"] = result.error;
   AddStats(result, &run);
   AddSpeed(result, &run);
@@ -116,6 +113,7 @@ json DiedJson(const std::string& trace_name, const ReplayOptions& options, uint6
     run[key] = nullptr;
   }
   run["memory_bytes"] = options.memory_bytes;
+  run["waits"] = nullptr;
   run["driver_calls"] = json::object();
   run["completed"] = false;
   run["failed_event"] = EventOrNull(failed_event);

@@ -37,6 +37,7 @@ struct PassResult {
   std::map<std::string, uint64_t> driver_calls;  // the allocator's
   uint64_t driver_time_ns = 0;
   uint64_t steady_driver_time_ns = 0;  // in the second half of the events
+  uint64_t waits = 0;                  // of the host, for markers
   std::vector<Batch> batches;
   std::vector<TimelinePoint> timeline;
   std::vector<weir_stats_t> stats;  // by device

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/replay/replayer.h"
+#include "tools/replay/synthetic_streams.h"
 #include "tools/simcuda/simcuda.h"
 #include "tools/trace/trace_io.h"
 #include "weir/weir.h"
@@ -52,6 +53,7 @@ json ReplayFileHere(const ReplayOptions& options, const std::string& path, Progr
   if (!read.ok()) return {{"input_error", std::string(read.status().message())}};
   static trace::Trace* trace = nullptr;
   trace = new trace::Trace(*std::move(read));
+  UseSyntheticStreams(options.synthetic_streams, trace);
   return ReplayHere(options, *trace, progress);
 }
 

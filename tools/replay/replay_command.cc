@@ -28,6 +28,10 @@ int RunReplayCommand(const ReplayCommand& command) {
     std::fprintf(stderr, "weir: --verify needs the simulated device (--device sim)\n");
     return kExitBadInput;
   }
+  if (options.lag > 0 && !options.simulated) {
+    std::fprintf(stderr, "weir: --lag needs the simulated device (--device sim)\n");
+    return kExitBadInput;
+  }
   options.timeline = options.timeline || !command.report_path.empty();
 
   int status = 0;

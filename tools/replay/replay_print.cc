@@ -95,9 +95,10 @@ void PrintRun(const json& run) {
     std::printf("  ratio %s, fragmentation %s %%, %s ns per operation\n",
                 Decimal(run, "ratio", 4).c_str(), Decimal(run, "fragmentation", 2, 100).c_str(),
                 Decimal(run, "ns_per_op", 0).c_str());
-    std::printf("  driver time %s ms (second half %s ms), calls %s\n",
+    std::printf("  driver time %s ms (second half %s ms), host waits %s, calls %s\n",
                 Decimal(run, "driver_time_us", 2, 1e-3).c_str(),
-                Decimal(run, "steady_driver_time_us", 2, 1e-3).c_str(), Calls(run).c_str());
+                Decimal(run, "steady_driver_time_us", 2, 1e-3).c_str(),
+                WithCommas(Whole(run, "waits")).c_str(), Calls(run).c_str());
   }
   for (const json& note : run.value("notes", json::array())) {
     std::printf("  note: %s\n", note.get<std::string>().c_str());

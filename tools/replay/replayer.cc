@@ -44,7 +44,11 @@ uint64_t EventOfLabel(const std::string& label) {
 }  // namespace
 
 Replayer::Replayer(const ReplayOptions& options, const trace::Trace& trace, Progress* progress)
-    : options_(options), trace_(trace), progress_(progress), verifier_(driver_) {
+    : options_(options),
+      trace_(trace),
+      progress_(progress),
+      verifier_(driver_),
+      lag_(driver_, options.lag) {
   device_map_.assign(trace::kMaxDevices, -1);
   for (const TraceEvent& event : trace.events) device_map_[event.device] = 0;
   for (int& device : device_map_) {
@@ -124,6 +128,7 @@ void Replayer::BeginPass(uint64_t pass) {
   }
   own_calls_before_ = driver_.counts();
   start_time_ns_ = half_time_ns_ = DriverTimeNs();
+  start_waits_ = Waits();
   if (progress_ != nullptr) progress_->pass = pass;
 }
 
@@ -132,6 +137,7 @@ void Replayer::EndPass() {
   result_.driver_time_ns = end_ns - start_time_ns_;
   result_.steady_driver_time_ns = end_ns - half_time_ns_;
   result_.memory_bytes = options_.memory_bytes;
+  result_.waits = Waits() - start_waits_;
   for (int device = 0; device < devices_; ++device) {
     weir_stats_t stats = {};
     weir_get_stats(OrdinalOf(device), &stats);
@@ -163,6 +169,8 @@ bool Replayer::RunEvents() {
     const Clock::time_point start = Clock::now();
     for (uint64_t i = first; i < end; ++i) {
       if (progress_ != nullptr) progress_->event.store(i, std::memory_order_relaxed);
+      if (options_.lag > 0) lag_.NextEvent();
+      if (options_.lag > 0 && !LagBehind(trace_.events[i])) return false;
       if (!(options_.verify ? Verified(i) : Plain(i))) return false;
     }
     const double all_ns = NsBetween(start, Clock::now());
@@ -267,6 +275,21 @@ bool Replayer::FreeRest() {
     }
   }
   return true;
+}
+
+bool Replayer::LagBehind(const TraceEvent& event) {
+  if (event.kind == EventKind::kAlloc) return true;
+  const CUstream stream = streams_[stream_map_[event.stream]];
+  return lag_.Gate(DeviceOf(event), stream) || FailFromDriver(kNoEvent);
+}
+
+uint64_t Replayer::Waits() const {
+  uint64_t sum = 0;
+  for (int device = 0; device < devices_; ++device) {
+    weir_stats_t stats;
+    if (weir_get_stats(OrdinalOf(device), &stats) == WEIR_OK) sum += stats.waits;
+  }
+  return sum;
 }
 
 bool Replayer::CheckPass() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tools/replay/driver_calls.h"
+#include "tools/replay/lag.h"
 #include "tools/replay/pass_result.h"
 #include "tools/replay/progress.h"
 #include "tools/replay/replay_options.h"
@@ -48,8 +49,10 @@ class Replayer {
   bool VerifiedAlloc(uint64_t index, const trace::TraceEvent& event);
   bool VerifiedFree(uint64_t index, const trace::TraceEvent& event);
   bool VerifiedUse(uint64_t index, const trace::TraceEvent& event);
-  bool CheckPass();  // what verification found
-  bool FreeRest();   // what is live at a pass's end
+  bool CheckPass();                                // what verification found
+  bool FreeRest();                                 // what is live at a pass's end
+  bool LagBehind(const trace::TraceEvent& event);  // work of the event's stream, if it may end late
+  uint64_t Waits() const;                          // of Weir so far
   bool Fail(uint64_t index, const std::string& what);
   bool FailFromWeir(uint64_t index, const char* call);
   bool FailFromDriver(uint64_t index) { return Fail(index, driver_.error()); }
@@ -70,6 +73,7 @@ class Replayer {
   std::vector<int> device_map_;  // by the trace's ordinal
   DriverCalls driver_;
   Verifier verifier_;
+  Lag lag_;
   std::vector<CUstream> streams_;     // by the trace's index
   std::vector<uint16_t> stream_map_;  // --streams one: the device's first
   std::vector<Live> live_;            // by block; bytes stay after the free
@@ -79,6 +83,7 @@ class Replayer {
   std::map<std::string, uint64_t> own_calls_before_;
   uint64_t start_time_ns_ = 0;  // DriverTimeNs
   uint64_t half_time_ns_ = 0;
+  uint64_t start_waits_ = 0;
   double timed_ns_ = 0;           // of the batch under way
   uint64_t requested_bytes_ = 0;  // live, for the timeline
 };

@@ -51,6 +51,10 @@ WEIR_SIM_API const Config& CurrentConfig();
 // stream is idle is a deadlock, reported as CUDA_ERROR_TIMEOUT (909) with the stream's name.
 WEIR_SIM_API void HoldStream(int device, CUstream stream);
 WEIR_SIM_API void ReleaseStream(int device, CUstream stream);
+// Called when the host waits for work that cannot run, because streams are held: time passes while
+// it waits, so `hook` may release some, and says whether it did. If not, or without a hook (the
+// default, and after Reset), that is the deadlock. Called without the device's lock.
+WEIR_SIM_API void OnStalledWait(std::function<bool()> hook);
 // Runs one ready operation; false if none was ready. Deterministic executor only.
 WEIR_SIM_API bool Step();
 // Runs until nothing is ready (held streams keep their work).

@@ -62,6 +62,11 @@ void SetHeld(int device, CUstream handle, bool held) {
 void HoldStream(int device, CUstream stream) { SetHeld(device, stream, true); }
 void ReleaseStream(int device, CUstream stream) { SetHeld(device, stream, false); }
 
+void OnStalledWait(std::function<bool()> hook) {
+  const Guard guard(Simulator::Get().lock());
+  Time().set_on_stalled_wait(std::move(hook));
+}
+
 bool Step() {
   const Guard guard(Simulator::Get().lock());
   return Time().executor().Step();

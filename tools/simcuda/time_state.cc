@@ -207,8 +207,18 @@ void TimelineState::HostLearns(const Mark& mark) {
   if (mark.MergeInto(&host_clock_)) ++host_version_;
 }
 
+bool TimelineState::ReleasedWhileStalled() {
+  if (!on_stalled_wait_) return false;
+  const std::function<bool()> hook = on_stalled_wait_;
+  lock_->unlock();
+  const bool released = hook();
+  lock_->lock();
+  return released;
+}
+
 CUresult TimelineState::Wait(const Mark& mark, int device) {
-  if (!executor_->WaitUntil([&mark] { return mark.Complete(); })) {
+  while (!executor_->WaitUntil([&mark] { return mark.Complete(); })) {
+    if (ReleasedWhileStalled()) continue;
     checker_.AddReport({DeadlockText(mark), "", ""});
     return CUDA_ERROR_TIMEOUT;
   }

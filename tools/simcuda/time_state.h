@@ -109,6 +109,7 @@ class TimelineState {
   Random& random() { return random_; }
   const VectorClock& host_clock() const { return *host_clock_; }
   uint64_t executed() const { return executed_; }
+  void set_on_stalled_wait(std::function<bool()> hook) { on_stalled_wait_ = std::move(hook); }
   void set_spurious_not_ready(double probability) { spurious_not_ready_ = probability; }
 
  private:
@@ -129,6 +130,7 @@ class TimelineState {
   void Run(Stream& stream, QueuedOperation& queued);
   std::shared_ptr<Era> CurrentEra();
   std::string DeadlockText(const Mark& mark) const;
+  bool ReleasedWhileStalled();
 
   std::mutex* const lock_;
   AddressTranslator* const translator_;
@@ -139,6 +141,7 @@ class TimelineState {
   uint64_t last_label_ = 0;
   uint64_t executed_ = 0;
   double spurious_not_ready_ = 0;
+  std::function<bool()> on_stalled_wait_;
   Random random_;  // of everything but the choice of the stream to run
   std::vector<Device> devices_;
   HandleTable<Stream, CUstream, 0x51> streams_;
