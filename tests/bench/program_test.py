@@ -8,6 +8,7 @@ Exits 77 (skipped) where the allocator's library is not installed.
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -25,10 +26,10 @@ CPU_MEMORY = {"malloc", "tcmalloc", "mimalloc", "none"}
 RECORD_USE = {"weir", "torch", "torch_expandable"}
 
 
-def run(program, *flags):
+def run(program, *flags, asked=""):
     environment = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
     ran = subprocess.run([program, *flags], check=False, capture_output=True, text=True,
-                         env=environment)
+                         env=environment, input=asked)
     if ran.returncode == 3 and "Debian's package" in ran.stderr:
         print(ran.stderr)
         sys.exit(77)
@@ -69,9 +70,29 @@ def check_run(program, allocator):
         assert 1 <= trace["reserved_over_requested"] < 2, trace
 
 
+def check_replay(program, allocator):
+    """Devices that `weir fit` asks for: one that is too small, and one that is not."""
+    trace = pathlib.Path(__file__).resolve().parents[2] / "bench/traces/resnet50_offline.weirtrace"
+    answers = run(program, f"--replay={trace}", asked=f"{1 << 30} 2\n{80 << 30} 2\n")
+    small, large = (json.loads(line) for line in answers.splitlines())
+    if allocator in CPU_MEMORY:
+        assert "allocates no device memory" in small["error"], small
+        return
+    assert [r["completed"] for r in small["runs"]] == [False], small
+    assert small["runs"][0]["failed_event"] >= 0 and small["runs"][0]["error"], small
+    assert [(r["pass"], r["completed"]) for r in large["runs"]] == [(1, True), (2, True)], large
+    assert large["runs"][0]["peak_reserved_bytes"] > 1 << 30, large
+    assert all("driver_calls" in r and r["driver_time_us"] >= 0 for r in large["runs"]), large
+    scaled = run(program, f"--replay={trace}", "--scale=60", asked=f"{80 << 30} 1\n")
+    assert json.loads(scaled)["runs"][0]["completed"] is False, scaled
+    missing = run(program, "--replay=/nonexistent", asked="1 1\n")
+    assert "/nonexistent" in json.loads(missing)["error"], missing
+
+
 def main():
     check_names(*sys.argv[1:3])
     check_run(*sys.argv[1:3])
+    check_replay(*sys.argv[1:3])
 
 
 if __name__ == "__main__":

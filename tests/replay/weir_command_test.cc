@@ -1,14 +1,9 @@
 // The weir command as a user runs it: output, files, exit status.
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/replay/command_fixture.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
 #include "tests/support/catch.h"
@@ -17,62 +12,6 @@ namespace weir::replay {
 namespace {
 
 using nlohmann::json;
-
-const std::string kHeader = "t_us,op,id,size,stream,device\n";
-// 3 MiB and 5 MiB live together at most; the second block stays live.
-const std::string kSmall =
-    kHeader + "1,a,1,3145728,0,0\n2,a,2,5242880,0,0\n3,f,1,0,0,0\n4,a,3,1000,0,0\n5,f,3,0,0,0\n";
-// Blocks of one stream that another uses, and that another frees.
-const std::string kStreams = kHeader +
-                             "1,a,1,4194304,0,0\n2,u,1,0,7,0\n3,f,1,0,0,0\n4,a,2,4194304,0,0\n"
-                             "5,a,3,4194304,7,0\n6,f,2,0,7,0\n7,a,4,4194304,7,0\n8,f,3,0,7,0\n"
-                             "9,f,4,0,0,0\n";
-
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/weir-command-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string Path(const std::string& name) const { return path_ + "/" + name; }
-  std::string Write(const std::string& name, const std::string& text) const {
-    std::ofstream(Path(name)) << text;
-    return Path(name);
-  }
-  std::string Read(const std::string& name) const {
-    std::ostringstream text;
-    text << std::ifstream(Path(name)).rdbuf();
-    return text.str();
-  }
-
- private:
-  std::string path_;
-};
-
-struct Outcome {
-  int status = -1;
-  std::string text;  // stdout and stderr
-
-  bool Says(const std::string& part) const { return text.find(part) != std::string::npos; }
-};
-
-Outcome Shell(const std::string& command) {
-  Outcome outcome;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char piece[4096];
-  while (const size_t got = fread(piece, 1, sizeof(piece), pipe)) outcome.text.append(piece, got);
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-Outcome Weir(const std::string& arguments) { return Shell(WEIR_COMMAND " " + arguments); }
 
 json Replay(const Folder& folder, const std::string& arguments, int status = 0) {
   const Outcome outcome = Weir("replay --json " + folder.Path("out.json") + " " + arguments);
@@ -149,6 +88,46 @@ TEST_CASE("verification adds nothing to the driver calls that are counted", "[re
   const json verified = Replay(folder, "--verify " + trace)["runs"][0];
   CHECK(plain["driver_calls"] == verified["driver_calls"]);
   CHECK(plain["driver_time_us"] == verified["driver_time_us"]);
+}
+
+TEST_CASE("synthetic streams and a device that lags give the same again, and verify", "[replay]") {
+  const Folder folder;
+  const std::string trace = " " WEIR_BENCH_TRACES "/resnet50_offline.weirtrace";
+  for (const std::string rule : {"size", "turns"}) {
+    for (const std::string lag : {"0", "100"}) {
+      const std::string options = "--synthetic-streams " + rule + " --lag " + lag + trace;
+      const json first = Replay(folder, "--repeat 2 " + options)["runs"];
+      const json again = Replay(folder, "--repeat 2 " + options)["runs"];
+      const json verified = Replay(folder, "--verify " + options)["runs"][0];
+      CHECK(first[0]["streams_mode"] == rule);
+      CHECK(first[0]["lag"] == std::stoi(lag));
+      CHECK(first[0]["streams"] == 4);
+      for (size_t pass : {0u, 1u}) {
+        CHECK(first[pass]["driver_calls"] == again[pass]["driver_calls"]);
+        CHECK(first[pass]["peak_reserved_bytes"] == again[pass]["peak_reserved_bytes"]);
+        CHECK(first[pass]["waits"] == again[pass]["waits"]);
+      }
+      CHECK(verified["completed"] == true);
+      CHECK(verified["checker_reports"] == 0);
+    }
+  }
+}
+
+TEST_CASE("a host that must wait for a device that lags does so, and its waits are counted",
+          "[replay]") {
+  const Folder folder;
+  // 4 MiB of one stream, in use for 100 more events when another stream needs the memory.
+  const std::string trace = folder.Write(
+      "two.csv", kHeader + "1,a,1,4194304,5,0\n2,f,1,0,5,0\n3,a,2,4194304,6,0\n4,f,2,0,6,0\n");
+  const json at_once = Replay(folder, "--memory 4MiB " + trace)["runs"][0];
+  CHECK(at_once["waits"] == 0);
+  const json late = Replay(folder, "--verify --memory 4MiB --lag 100 " + trace)["runs"][0];
+  CHECK(late["waits"] == 1);
+  CHECK(late["lag"] == 100);
+  CHECK(Weir("replay --memory 4MiB --lag 100 " + trace).Says("host waits 1,"));
+  const json roomy = Replay(folder, "--lag 100 " + trace)["runs"][0];
+  CHECK(roomy["waits"] == 0);
+  CHECK(roomy["peak_reserved_bytes"] > at_once["peak_reserved_bytes"]);
 }
 
 TEST_CASE("several devices are simulated when the trace has them", "[replay]") {
@@ -253,6 +232,10 @@ TEST_CASE("wrong options exit with 2 and say what is wrong", "[replay]") {
   CHECK(Weir("replay --repeat 0 " + trace).status == 2);
   CHECK(Weir("replay --device gpu " + trace).Says("the device is neither sim nor a number"));
   CHECK(Weir("replay --device 0 --verify " + trace).Says("--verify needs the simulated device"));
+  CHECK(Weir("replay --synthetic-streams some " + trace).status == 2);
+  CHECK(Weir("replay --synthetic-streams size --streams one " + trace).status == 2);
+  CHECK(Weir("replay --lag -1 " + trace).status == 2);
+  CHECK(Weir("replay --device 0 --lag 5 " + trace).Says("--lag needs the simulated device"));
   CHECK(Weir("replay --json /nonexistent/x " + trace).status == 2);
   CHECK(Weir("--help").status == 0);
 }

@@ -116,6 +116,32 @@ TEST_CASE("an event is complete when it was never recorded or its work is done",
   CHECK(Cuda().cuStreamQuery(stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a wait for a held stream is a deadlock unless the hook releases something",
+          "[simcuda][time]") {
+  const Machine machine;
+  Log log;
+  const CUstream stream = NewStream();
+  LaunchLogged(stream, "work", &log);
+  HoldStream(0, stream);
+  int calls = 0;
+  OnStalledWait([&] {
+    ++calls;
+    return false;
+  });
+  CHECK(Cuda().cuStreamSynchronize(stream) == CUDA_ERROR_TIMEOUT);
+  CHECK(calls == 1);
+  OnStalledWait([&] {
+    ++calls;
+    ReleaseStream(0, stream);
+    return true;
+  });
+  CHECK(Cuda().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+  CHECK(calls == 2);
+  CHECK(log == Log{"work"});
+  RunUntilIdle();
+  CHECK(calls == 2);  // nobody waited
+}
+
 TEST_CASE("queries let the device go on", "[simcuda][time]") {
   const Machine machine;
   Log log;

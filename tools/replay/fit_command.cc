@@ -12,6 +12,7 @@
 #include "tools/replay/bench_program.h"
 #include "tools/replay/fit_print.h"
 #include "tools/replay/fit_probe.h"
+#include "tools/replay/fit_report.h"
 #include "tools/replay/forked.h"
 #include "tools/replay/replay_child.h"
 #include "tools/replay/replay_command.h"
@@ -160,8 +161,12 @@ int RunFitCommand(const FitCommand& command) {
   for (json& run : runs) {
     if (run.is_object()) result["runs"].push_back(std::move(run));
   }
-  PrintFitSummary(ReadFits(result["runs"]));
+  const std::vector<FitRun> fits = ReadFits(result["runs"]);
+  PrintFitSummary(fits);
   if (!command.json_path.empty() && !WriteText(command.json_path, DumpJson(result, 1) + "\n")) {
+    status = kExitBadInput;
+  }
+  if (!command.report_path.empty() && !WriteText(command.report_path, RenderFitReport(fits))) {
     status = kExitBadInput;
   }
   return status;

@@ -6,7 +6,7 @@
 
 #include "tools/replay/report_chart.h"
 #include "tools/replay/report_figures.h"
-#include "tools/replay/report_style.h"
+#include "tools/replay/report_page.h"
 #include "tools/replay/report_text.h"
 #include "tools/replay/text.h"
 
@@ -39,12 +39,8 @@ std::string Label(const std::string& origin) {
   return "<span class=\"label\">" + EscapeHtml(origin) + "</span>";
 }
 
-// One bar of the headline. Its length is the ratio, all bars from the same zero.
 std::string Bar(const char* css_class, const std::string& name, double ratio, double widest) {
-  const std::string open = std::string(" class=\"") + css_class + "\">";
-  return "<dt" + open + EscapeHtml(name) + "</dt><dd" + open +
-         "<i style=\"width:" + Fixed(75 * ratio / widest, 1) + "%\"></i>" + FormatRatio(ratio) +
-         "</dd>";
+  return HtmlBar(css_class, name, ratio, widest, FormatRatio(ratio));
 }
 
 std::string MeansWithBaselines(const Runs& runs) {
@@ -207,15 +203,6 @@ std::string RunSection(const ReportRun& run, size_t index, const Columns& column
 std::string RenderReport(const nlohmann::json& replay_result, const nlohmann::json& baselines) {
   const Runs runs = ReadRuns(replay_result, baselines);
   std::string html =
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-      // Nothing may be loaded, whatever the page's text says.
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-      "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
-      "<title>Weir replay report</title><style>";
-  html += kReportStyle;
-  html +=
-      "</style></head><body><main><h1>Weir replay report</h1>"
       "<p>Recorded allocations of real programs, replayed through Weir's device pool.</p>";
   if (runs.empty()) {
     html += "<p class=\"bad\">The result holds no runs.</p>";
@@ -224,9 +211,7 @@ std::string RenderReport(const nlohmann::json& replay_result, const nlohmann::js
     html += Headline(runs) + Table(runs) + "<h2>Memory over each trace</h2>\n";
     for (size_t i = 0; i < runs.size(); ++i) html += RunSection(runs[i], i, columns);
   }
-  html += "</main><script>";
-  html += kReportScript;
-  return html + "</script></body></html>\n";
+  return HtmlPage("Weir replay report", html);
 }
 
 }  // namespace weir::replay

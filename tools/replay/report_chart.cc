@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "tools/replay/report_page.h"
 #include "tools/replay/report_text.h"
 #include "tools/replay/text.h"
 
@@ -29,8 +30,6 @@ struct Scale {
   }
 };
 
-std::string Coordinate(double value) { return Fixed(value, 1); }
-
 // A step between ticks that gives at most `ticks` of them: 1, 2 or 5 times a power of `base`'s
 // unit (1024 for bytes, so that labels are whole KiB, MiB, GiB).
 double TickStep(double range, int ticks, double base) {
@@ -44,35 +43,25 @@ double TickStep(double range, int ticks, double base) {
   return step >= wanted ? step : unit * base;
 }
 
-std::string Text(double x, double y, const char* anchor, const std::string& text) {
-  return "<text x=\"" + Coordinate(x) + "\" y=\"" + Coordinate(y) + "\" text-anchor=\"" + anchor +
-         "\">" + EscapeHtml(text) + "</text>";
-}
-
-std::string Line(const char* css_class, double x1, double y1, double x2, double y2) {
-  return std::string("<line class=\"") + css_class + "\" x1=\"" + Coordinate(x1) + "\" y1=\"" +
-         Coordinate(y1) + "\" x2=\"" + Coordinate(x2) + "\" y2=\"" + Coordinate(y2) + "\"/>";
-}
-
 std::string Axes(const Scale& x, const Scale& y) {
   std::string svg = "<g class=\"axes\" aria-hidden=\"true\">";
   const double y_step = TickStep(y.to, 4, 1024);
   for (int i = 0; i < kMostTicks && i * y_step <= y.to; ++i) {
     const double value = i * y_step;
-    svg += Line("grid", kLeft, y(value), kWidth - kRight, y(value));
-    svg += Text(kLeft - 8, y(value) + 4, "end", value == 0 ? "0" : FormatBytes(value));
+    svg += SvgLine("grid", kLeft, y(value), kWidth - kRight, y(value));
+    svg += SvgText(kLeft - 8, y(value) + 4, "end", value == 0 ? "0" : FormatBytes(value));
   }
   const double x_step = TickStep(x.to - x.from, 6, 10);
   const double first = std::ceil(x.from / x_step) * x_step;
   for (int i = 0; i < kMostTicks && first + i * x_step <= x.to; ++i) {
     const double value = first + i * x_step;
-    svg += Line("tick", x(value), kHeight - kBottom, x(value), kHeight - kBottom + 4);
+    svg += SvgLine("tick", x(value), kHeight - kBottom, x(value), kHeight - kBottom + 4);
     // The last label keeps clear of the axis' name at the right end.
     if (x(value) < kWidth - kRight - 90) {
-      svg += Text(x(value), kHeight - kBottom + 17, "middle", FormatCount(value));
+      svg += SvgText(x(value), kHeight - kBottom + 17, "middle", FormatCount(value));
     }
   }
-  return svg + Text(kWidth - kRight, kHeight - kBottom + 17, "end", "event number") + "</g>";
+  return svg + SvgText(kWidth - kRight, kHeight - kBottom + 17, "end", "event number") + "</g>";
 }
 
 }  // namespace
@@ -107,15 +96,15 @@ std::string RenderChart(const std::vector<TimelinePoint>& all_points, const std:
 
   std::string requested, reserved, data;
   for (const TimelinePoint& p : points) {
-    const std::string at = Coordinate(x(p.event)) + ",";
-    requested += at + Coordinate(y(p.requested_bytes)) + " ";
-    reserved += at + Coordinate(y(p.reserved_bytes)) + " ";
+    const std::string at = SvgNumber(x(p.event)) + ",";
+    requested += at + SvgNumber(y(p.requested_bytes)) + " ";
+    reserved += at + SvgNumber(y(p.reserved_bytes)) + " ";
     data += (data.empty() ? "[" : ",[") + Fixed(p.event, 0) + "," + Fixed(p.requested_bytes, 0) +
             "," + Fixed(p.reserved_bytes, 0) + "]";
   }
-  const std::string left = Coordinate(x(points.front().event));
-  const std::string right = Coordinate(x(points.back().event));
-  const std::string base = Coordinate(y(0));
+  const std::string left = SvgNumber(x(points.front().event));
+  const std::string right = SvgNumber(x(points.back().event));
+  const std::string base = SvgNumber(y(0));
 
   std::string svg = "<svg class=\"chart\" role=\"img\" tabindex=\"0\" viewBox=\"0 0 " +
                     Fixed(kWidth, 0) + " " + Fixed(kHeight, 0) + "\" aria-label=\"" +
@@ -126,7 +115,7 @@ std::string RenderChart(const std::vector<TimelinePoint>& all_points, const std:
          right + "," + base + "\"/>";
   svg += "<polyline class=\"requested\" points=\"" + requested + "\"/>";
   svg += "<polyline class=\"reserved\" points=\"" + reserved + "\"/>";
-  svg += "<line class=\"cursor\" hidden=\"\" y1=\"" + Coordinate(kTop) + "\" y2=\"" + base +
+  svg += "<line class=\"cursor\" hidden=\"\" y1=\"" + SvgNumber(kTop) + "\" y2=\"" + base +
          "\" x1=\"0\" x2=\"0\"/></svg>";
   return svg + "<script type=\"application/json\">[" + data + "]</script>";
 }

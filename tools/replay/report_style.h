@@ -49,6 +49,7 @@ tbody th { font-weight: 500; }
 td.failure { white-space: normal; min-width: 8rem; text-align: left; overflow-wrap: anywhere; }
 figure { margin: .5rem 0 0; }
 svg.chart { display: block; width: 100%; max-width: 60rem; height: auto; font: 12px system-ui, sans-serif; }
+svg.pressure { display: block; width: 100%; max-width: 44rem; height: auto; font: 12px system-ui, sans-serif; }
 svg.chart:focus-visible { outline: 2px solid var(--requested); outline-offset: 2px; }
 svg [hidden] { display: none; }
 svg text { fill: var(--quiet); }
@@ -56,6 +57,9 @@ svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .tick, svg .cursor { stroke: var(--quiet); stroke-width: 1; }
 svg .requested-area { fill: var(--requested); opacity: .22; }
 svg .requested { fill: none; stroke: var(--requested); stroke-width: 1; }
+svg circle.requested { fill: var(--requested); }
+svg circle.reserved { fill: var(--reserved); }
+svg text.bad { fill: var(--bad); }
 svg .reserved { fill: none; stroke: var(--reserved); stroke-width: 2; }
 .key { display: inline-block; width: 1.4rem; margin-right: .3rem; vertical-align: middle; }
 .key.requested { height: .8rem; background: var(--requested); opacity: .5; }
