@@ -77,13 +77,14 @@ int weir_pop_tag(void) {
   });
 }
 
-size_t weir_oom_report(int device, weir_report_format_t format, char* buffer, size_t size) {
+size_t weir_oom_report(int device, int format, char* buffer, size_t size) {
   size_t length = 0;
   if (buffer != nullptr && size > 0) buffer[0] = '\0';
   Guarded([&]() -> HeapError {
     HeapError error;
     if (format != WEIR_REPORT_TEXT && format != WEIR_REPORT_JSON) {
-      return {WEIR_ERROR_INVALID_ARGUMENT, "no such format of reports"};
+      return {WEIR_ERROR_INVALID_ARGUMENT,
+              absl::StrCat("there is no format ", format, " of reports")};
     }
     Registry* registry = Registry::Get(&error);
     if (registry == nullptr) return error;

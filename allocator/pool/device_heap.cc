@@ -119,7 +119,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     }
   }
   if (address == 0) address = AllocateMiss(key, request, error);
-  if (address != 0 && RecordsStack(bytes)) RecordStack(address);
+  if (address != 0 && options_.record_stacks > 0) RecordStack(address, bytes);
   return address;
 }
 

@@ -20,7 +20,6 @@
 #ifndef WEIR_POOL_DEVICE_HEAP_H_
 #define WEIR_POOL_DEVICE_HEAP_H_
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -110,18 +109,6 @@ class DeviceHeap {
   struct Found {
     Block* block = nullptr;  // nullptr: the caller holds nothing at the address
     uint32_t object = 0;     // if block->span
-  };
-  // How far a rung of the miss goes; device_heap_miss.cc.
-  struct Rung {
-    bool within_soft_limit;
-    bool may_wait;                   // on the host
-    uint64_t most_new = UINT64_MAX;  // bytes that may be made new, whatever the limits allow
-  };
-  // What a rung has found out before it plans again.
-  struct Known {
-    bool proved = false;           // idle handles whose work is complete are known
-    bool context_captured = true;  // set with proved
-    bool addresses_exhausted = false;
   };
   struct Change;  // a mapping under way; change.h
   // Stops the threads that are using their caches, for a scope under the heap lock.
@@ -248,13 +235,11 @@ class DeviceHeap {
   // nothing is left to wait for.
   bool WaitForOldest(uint64_t newest, std::vector<const StreamTimeline*>* refused,
                      DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  // Ladder::missing.
-  uint64_t MissingBytes(StreamHeap* owner, const Request& request, uint64_t driver_free,
-                        bool is_captured) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  // Finds out what is missing, with what the driver has and what is captured in the ladder.
+  void CountMissing(StreamHeap* owner, const Request& request, Ladder* ladder)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   // Reserved bytes up to which memory is made at all.
-  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_) {
-    return std::min<uint64_t>(stats_.memory_limit, driver_->total_bytes());
-  }
+  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // What a stream's pool may still take. UINT64_MAX without a limit.
   uint64_t PoolRoom(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
@@ -296,10 +281,8 @@ class DeviceHeap {
   void GatherFree(const Request& request, OomReport* report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void GatherHolders(OomReport* report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  bool RecordsStack(uint64_t bytes) const {
-    return options_.record_stacks > 0 && bytes >= options_.record_stacks;
-  }
-  void RecordStack(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // Remembers the call stack of a request if the option record_stacks says so.
+  void RecordStack(uint64_t address, uint64_t bytes) ABSL_LOCKS_EXCLUDED(heap_mu_);
 
   // ---- device_heap_borrow.cc ----
   // What may be done so that the borrower comes after the lender.
@@ -371,14 +354,12 @@ class DeviceHeap {
   DriverStatus ReleaseSegment(Handle* segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
 
   // ---- device_heap_release.cc ----
-  // Gives back what release_threshold, idle_decay and gc_threshold say, of memory whose work is
-  // known to be complete. Never waits; what fails stays. For the end of slow calls.
+  // What release_threshold, idle_decay and gc_threshold say. Never waits; what fails stays.
   void ReleaseByPolicy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) ABSL_LOCKS_EXCLUDED(heap_mu_);
-  // What ReleaseByPolicy releases; marks what was used since the last time.
-  std::vector<Handle*> ChooseByPolicy(uint64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Reserved bytes from which gc_threshold acts. UINT64_MAX: never.
-  uint64_t GcLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Bytes in spares.
+  // What ReleaseByPolicy releases, and whether there would be more if its work were complete.
+  std::vector<Handle*> ChooseByPolicy(uint64_t now_ns, bool* needs_proof)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  uint64_t GcLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);  // reserved bytes; UINT64_MAX: none
   uint64_t SpareBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   const std::unique_ptr<DeviceDriver> driver_;

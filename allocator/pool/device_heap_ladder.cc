@@ -43,6 +43,10 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
   return 0;
 }
 
+uint64_t DeviceHeap::HardLimit() {
+  return std::min<uint64_t>(stats_.memory_limit, driver_->total_bytes());
+}
+
 uint64_t DeviceHeap::UsableBytes(const Ladder& ladder) {
   MutexLock lock(heap_mu_);
   ReclaimRooms();
@@ -109,9 +113,9 @@ bool DeviceHeap::WaitForOldest(uint64_t newest, std::vector<const StreamTimeline
   return !status->is_fatal();
 }
 
-uint64_t DeviceHeap::MissingBytes(StreamHeap* owner, const Request& request, uint64_t driver_free,
-                                  bool is_captured) {
+void DeviceHeap::CountMissing(StreamHeap* owner, const Request& request, Ladder* ladder) {
   FlushKept();
+  const uint64_t driver_free = ladder->driver_known ? ladder->driver_free : UINT64_MAX;
   const uint64_t hard = HardLimit();
   const uint64_t below_limit = hard > stats_.reserved_bytes ? hard - stats_.reserved_bytes : 0;
   const uint64_t room = AlignDown(std::min(below_limit, driver_free), granule_);
@@ -128,12 +132,13 @@ uint64_t DeviceHeap::MissingBytes(StreamHeap* owner, const Request& request, uin
       in_window |= m->at < window->busy_end && m->at + m->bytes > window->busy_begin;
     }
     if (in_window) continue;
-    const bool waits = options_.ladder.wait && (!is_captured || CanWaitInCapture(*h));
+    const bool waits = options_.ladder.wait && (!ladder->captured || CanWaitInCapture(*h));
     if (IsComplete(*h) || waits) supply += h->bytes;
   }
   const uint64_t missing = needed > room + supply ? needed - room - supply : 0;
   const uint64_t pool_room = PoolRoom(owner);
-  return std::max(missing, needed > pool_room ? needed - pool_room : 0);
+  ladder->missing_in_pool = needed > pool_room ? needed - pool_room : 0;
+  ladder->missing = std::max(missing, ladder->missing_in_pool);
 }
 
 }  // namespace weir

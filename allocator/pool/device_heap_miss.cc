@@ -133,8 +133,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
   ladder->driver_known = driver_->MemGetInfo(&ladder->driver_free, &total_bytes).ok();
   ladder->captured = ContextIsCaptured();
   MutexLock lock(heap_mu_);
-  ladder->missing = MissingBytes(
-      owner, request, ladder->driver_known ? ladder->driver_free : UINT64_MAX, ladder->captured);
+  CountMissing(owner, request, ladder);
   error->code = WEIR_ERROR_OUT_OF_MEMORY;
   return 0;
 }

@@ -104,12 +104,18 @@ void DeviceHeap::ReleaseByPolicy() {
     return;
   }
   try {
-    std::vector<Handle*> chosen;
-    {
-      MutexLock lock(heap_mu_);
-      chosen = ChooseByPolicy(driver_->NowNs());
-    }
     const CallSeries series(*driver_);
+    const uint64_t now_ns = driver_->NowNs();
+    bool needs_proof = false;
+    const auto choose = [&] {
+      MutexLock lock(heap_mu_);
+      return ChooseByPolicy(now_ns, &needs_proof);
+    };
+    std::vector<Handle*> chosen = choose();
+    if (needs_proof) {
+      if (ProveIdle().is_fatal()) return;
+      chosen = choose();
+    }
     for (Handle* handle : chosen) {
       if (ReleaseHandle(handle).is_fatal()) break;
     }
@@ -118,7 +124,7 @@ void DeviceHeap::ReleaseByPolicy() {
   }
 }
 
-std::vector<Handle*> DeviceHeap::ChooseByPolicy(uint64_t now_ns) {
+std::vector<Handle*> DeviceHeap::ChooseByPolicy(uint64_t now_ns, bool* needs_proof) {
   FlushKept();
   std::vector<Handle*> idle;
   uint64_t idle_bytes = 0;
@@ -126,7 +132,7 @@ std::vector<Handle*> DeviceHeap::ChooseByPolicy(uint64_t now_ns) {
     bool used = !h->is_idle();
     for (Mapping* m = h->mappings; m != nullptr; m = m->next) used |= std::exchange(m->used, false);
     if (used) h->last_used_ns = now_ns;
-    if (!h->is_idle() || h->taken || !IsSupply(*h) || !IsComplete(*h)) continue;
+    if (!h->is_idle() || h->taken || !IsSupply(*h)) continue;
     idle.push_back(h);
     idle_bytes += h->bytes;
   }
@@ -142,9 +148,13 @@ std::vector<Handle*> DeviceHeap::ChooseByPolicy(uint64_t now_ns) {
     const bool decayed = decay_ns > 0 && static_cast<double>(now_ns - h->last_used_ns) >= decay_ns;
     if (!decayed && idle_bytes <= options_.release_threshold && reserved <= gc_limit) continue;
     if (reserved < options_.preallocate + h->bytes) continue;
-    chosen.push_back(h);
-    idle_bytes -= h->bytes;
-    reserved -= h->bytes;
+    if (IsComplete(*h)) {
+      chosen.push_back(h);
+      reserved -= h->bytes;
+      idle_bytes -= h->bytes;
+    } else {
+      *needs_proof = true;
+    }
   }
   return chosen;
 }

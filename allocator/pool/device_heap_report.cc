@@ -101,7 +101,6 @@ void DeviceHeap::GatherReport(StreamKey key, const Request& request, OomReport* 
   r.active = stats_.active_bytes;
   if (HeapError gone; key.pool != 0) {
     if (const auto pool = FindPool(key.pool, &gone)) r.pool_limit = pool->limit;
-    if (const StreamHeap* owner = FindStream(key)) r.pool_room = PoolRoom(owner);
   }
   GatherFree(request, report);
   GatherHolders(report);
@@ -190,7 +189,8 @@ void DeviceHeap::GatherHolders(OomReport* report) {
       by_stack, [](OomReport::Holder* holder, const CallStack& stack) { holder->stack = stack; });
 }
 
-void DeviceHeap::RecordStack(uint64_t address) {
+void DeviceHeap::RecordStack(uint64_t address, uint64_t bytes) {
+  if (bytes < options_.record_stacks) return;
   const CallStack stack = CallStack::Take();  // may take locks of the loader
   MutexLock lock(heap_mu_);
   try {

@@ -1,4 +1,5 @@
-// Ladder: what the rungs of one miss did, for the statistics and for the report of a failure.
+// Ladder: what the rungs of one miss may do and did, for the statistics and for the report of a
+// failure.
 #ifndef WEIR_POOL_LADDER_H_
 #define WEIR_POOL_LADDER_H_
 
@@ -14,6 +15,19 @@ inline constexpr size_t kLadderRungs = 6;
 inline constexpr std::array<const char*, kLadderRungs> kLadderRungNames = {
     "complete", "caches", "map", "borrow", "wait", "callbacks"};
 
+// How far a rung that makes memory goes.
+struct Rung {
+  bool within_soft_limit;
+  bool may_wait;                   // on the host
+  uint64_t most_new = UINT64_MAX;  // bytes that may be made new, whatever the limits allow
+};
+// What such a rung has found out before it plans again.
+struct Known {
+  bool proved = false;           // idle handles whose work is complete are known
+  bool context_captured = true;  // set with proved
+  bool addresses_exhausted = false;
+};
+
 struct Ladder {
   struct Step {
     bool tried = false;
@@ -23,7 +37,8 @@ struct Ladder {
   // After a failure: bytes of whole granules that would have to become free so that the request
   // fits. 0: it failed for another reason.
   uint64_t missing = 0;
-  uint64_t driver_free = 0;  // at that time
+  uint64_t missing_in_pool = 0;  // what of it the limit of the request's capture pool forbids
+  uint64_t driver_free = 0;      // at that time
   bool driver_known = false;
   bool captured = false;      // a stream of the context was being captured, which forbade proofs
   uint64_t waits_before = 0;  // weir_stats_t::waits when it was begun

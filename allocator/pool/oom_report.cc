@@ -61,12 +61,14 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
     changes.push_back({absl::StrCat(text...), bytes, missing > 0 && bytes >= missing});
   };
   if (r.bytes > r.total) {
-    changes.push_back({absl::StrCat("the device has only ", FormatBytes(r.total)), 0, false});
+    changes.push_back(
+        {absl::StrCat("ask for less: the device has only ", FormatBytes(r.total)), 0, true});
     return changes;
   }
-  if (r.pool_room < missing || (r.pool_room != UINT64_MAX && r.pool_limit < r.bytes)) {
-    add(missing, "the limit of the capture pool is ", FormatBytes(r.pool_limit), ": ",
-        FormatBytes(missing), " more would do (weir_pool_set_limit)");
+  if (const uint64_t more = r.ladder.missing_in_pool; more > 0) {
+    add(more, "the limit of the capture pool is ", FormatBytes(r.pool_limit), ": ",
+        FormatBytes(more), " more would ", more >= missing ? "do" : "help",
+        " (weir_pool_set_limit)");
   }
   const uint64_t limit_room = r.memory_limit > r.reserved ? r.memory_limit - r.reserved : 0;
   if (r.memory_limit < r.total && limit_room < r.ladder.driver_free) {

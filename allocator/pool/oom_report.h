@@ -57,7 +57,6 @@ struct OomReport {
   uint64_t total = 0;                // of the device
   uint64_t memory_limit = 0;         // UINT64_MAX: none
   uint64_t pool_limit = UINT64_MAX;  // of the request's pool
-  uint64_t pool_room = UINT64_MAX;   // left below it
   uint64_t reserved = 0;
   uint64_t active = 0;
   uint64_t idle = 0;  // in whole granules that could be moved, and were not enough

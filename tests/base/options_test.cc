@@ -170,4 +170,47 @@ TEST_CASE("the environment gives options, and its errors name the variable", "[o
 }
 
 }  // namespace
+TEST_CASE("memory made in advance is bytes, or a fraction of the device", "[options]") {
+  CHECK(Parsed("preallocate:1GiB").ForDevice(80 * kGiB).preallocate == kGiB);
+  CHECK(Parsed("preallocate:0.25").ForDevice(80 * kGiB).preallocate == 20 * kGiB);
+  CHECK(Parsed("").ForDevice(80 * kGiB).preallocate == 0);
+  for (const char* text : {"preallocate:0.0", "preallocate:1.1", "preallocate:all"}) {
+    CHECK(Contains(ErrorOf(text), "preallocate:BYTES|0.0..1.0"));
+  }
+}
+
+TEST_CASE("what is given back of itself has bounds, and nothing is by default", "[options]") {
+  const HeapOptions initial = Parsed("").heap;
+  CHECK(initial.release_threshold == UINT64_MAX);
+  CHECK(initial.idle_decay == 0);
+  CHECK(initial.gc_threshold == 0);
+  CHECK(initial.record_stacks == 0);
+  const HeapOptions set =
+      Parsed("release_threshold:0,idle_decay:2.5,gc_threshold:0.8,record_stacks:1MiB").heap;
+  CHECK(set.release_threshold == 0);
+  CHECK(set.idle_decay == 2.5);
+  CHECK(set.gc_threshold == 0.8);
+  CHECK(set.record_stacks == kMiB);
+  CHECK(Contains(ErrorOf("gc_threshold:1.5"), "gc_threshold:FRACTION"));
+  CHECK(Contains(ErrorOf("idle_decay:-1"), "idle_decay:SECONDS"));
+}
+
+TEST_CASE("ladder names the rungs that are allowed", "[options]") {
+  const auto allowed = [](const char* text) {
+    const LadderOptions ladder = Parsed(text).heap.ladder;
+    return std::string(ladder.borrow ? "b" : "") + (ladder.wait ? "w" : "") +
+           (ladder.callbacks ? "c" : "");
+  };
+  CHECK(allowed("") == "bwc");
+  CHECK(allowed("ladder:none").empty());
+  CHECK(allowed("ladder:wait") == "w");
+  CHECK(allowed("ladder:callbacks+borrow") == "bc");
+  for (const char* text :
+       {"ladder:", "ladder:wait+", "ladder:+wait", "ladder:steal", "ladder:none+wait"}) {
+    INFO(text);
+    CHECK(Contains(ErrorOf(text), "ladder"));
+    CHECK_FALSE(ErrorOf(text).empty());
+  }
+}
+
 }  // namespace weir

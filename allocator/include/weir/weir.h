@@ -243,7 +243,7 @@ WEIR_API int weir_pop_tag(void);
  * terminating 0; returns the whole length, 0 if nothing has failed (always in mode:passthrough) or
  * the arguments are wrong. JSON has the schema "weir-oom/1". */
 typedef enum weir_report_format { WEIR_REPORT_TEXT = 0, WEIR_REPORT_JSON = 1 } weir_report_format_t;
-WEIR_API size_t weir_oom_report(int device, weir_report_format_t format, char* buffer, size_t size);
+WEIR_API size_t weir_oom_report(int device, int format, char* buffer, size_t size);
 
 /* ---- Statistics --------------------------------------------------------------------------------
  * requested: what callers asked for. allocated: the same, rounded up to blocks. active: allocated

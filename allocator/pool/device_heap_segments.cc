@@ -1,0 +1,77 @@
+// DeviceHeap: memory by classic segments, where it cannot be mapped (DESIGN.md, "Without mapping").
+#include <algorithm>
+#include <new>
+
+#include "allocator/pool/device_heap.h"
+#include "allocator/pool/stats.h"
+
+namespace weir {
+
+uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
+                                        DriverStatus* status) {
+  // The sizes that spare most driver calls for little waste: see PyTorch's allocator.
+  constexpr uint64_t kSmallSegment = 2 * kMiB, kLargeSegment = 20 * kMiB;
+  Arena& arena = owner->ArenaFor(request.block);
+  const uint64_t exact = AlignUp(request.block + request.alignment - kBlockAlignment, 2 * kMiB);
+  uint64_t bytes = exact, gc_limit = 0;
+  bool is_beyond_gc = false;
+  if (rung.within_soft_limit) {
+    bytes = std::max(exact, &arena == &owner->small ? kSmallSegment : kLargeSegment);
+  }
+  {
+    MutexLock lock(heap_mu_);
+    const uint64_t hard = HardLimit();
+    if (exact > hard || stats_.active_bytes > hard - exact) {  // releasing would not help
+      *status = {};
+      return 0;
+    }
+    gc_limit = GcLimit();
+    is_beyond_gc = stats_.reserved_bytes + bytes > gc_limit;
+  }
+  if (!rung.within_soft_limit) {
+    if (*status = ReleaseIdle(0, rung.may_wait); status->is_fatal()) return 0;
+  } else if (is_beyond_gc) {
+    if (*status = ProveIdle(); status->is_fatal()) return 0;
+    ReleaseIdle(gc_limit - std::min(gc_limit, bytes), /*may_wait=*/false).IgnoreError();
+  }
+  {
+    MutexLock lock(heap_mu_);
+    const uint64_t hard = HardLimit();
+    if (bytes > hard || stats_.reserved_bytes > hard - bytes || bytes > PoolRoom(arena.owner())) {
+      *status = {};
+      return 0;
+    }
+  }
+  {
+    MutexLock lock(heap_mu_);  // host memory first, as in PlanLocked
+    handles_.Reserve(1);
+    arena.ReserveRegion();
+    records_.mappings.Hold(1);
+    records_.blocks.Hold(1);
+  }
+  const uint64_t start_ns = driver_->NowNs();
+  DeviceAddress at = 0;
+  *status = driver_->AllocateClassic(bytes, &at);
+  const uint64_t driver_ns = driver_->NowNs() - start_ns;
+  const bool covered = status->ok() && PointerIndex::Get().Cover(at, bytes);
+  if (status->ok() && !covered) driver_->FreeClassic(at).IgnoreError();
+  MutexLock lock(heap_mu_);
+  stats_.driver_time_ns += driver_ns;
+  records_.blocks.Unhold(1);
+  records_.mappings.Unhold(1);
+  if (!status->ok()) return 0;
+  if (!covered) throw std::bad_alloc();  // no host memory for the index
+  has_segments_.store(true, std::memory_order_relaxed);
+  Handle* segment = handles_.New(bytes);
+  Mapping* mapping = records_.mappings.New();
+  mapping->at = at;
+  mapping->arena = &arena;
+  mapping->mapped = true;
+  records_.Attach(mapping, segment);
+  WEIR_STAT_ADD(stats_, reserved_bytes, bytes);
+  WEIR_STAT_ADD(stats_, handles, 1);
+  arena.AddSegment(segment);
+  return TryAllocate(owner, request);
+}
+
+}  // namespace weir
