@@ -21,7 +21,15 @@ enum class Borrowing {
 struct LadderOptions {
   bool borrow = true;     // free parts of granules that another stream uses
   bool wait = true;       // the host waits for queued work
+  bool mesh = true;       // as far as HeapOptions::mesh allows
   bool callbacks = true;  // weir_add_memory_callback
+};
+
+// When partly used granules may be merged: it copies memory in use, while nothing else may run.
+enum class Meshing {
+  kNever,
+  kCompact,   // by weir_compact only
+  kPressure,  // and before a request would fail
 };
 
 struct HeapOptions {
@@ -61,6 +69,12 @@ struct HeapOptions {
   // reserved memory.
   bool stitch = false;
   double alias_bound = 8;
+
+  Meshing mesh = Meshing::kNever;
+
+  // A large block may begin in the free end and end in the free begin of granules that blocks of
+  // its stream use in part.
+  bool share_boundaries = false;
 
   // Physical memory that is made when the device is first used and kept as spares, so that misses
   // only map it. What Weir does of itself never takes reserved memory below this. Bytes.

@@ -1,9 +1,12 @@
 #include "allocator/base/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <set>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "allocator/base/env.h"
 
@@ -67,9 +70,27 @@ bool SetDevice(std::string_view text, ProcessOptions* options) {
   return text == "sim" || text == "cuda";
 }
 
+// A preset for what the other options say; ParseOptions reads it before them.
 bool SetMode(std::string_view text, ProcessOptions* options) {
   options->passthrough = text == "passthrough";
-  return options->passthrough || text == "normal";
+  const HeapOptions initial;
+  HeapOptions& heap = options->heap;
+  const bool tight = text == "tight", serving = text == "serving";
+  heap.soft_limit = tight ? 0.02 : initial.soft_limit;
+  heap.max_handle_bytes = tight || serving ? 2 * kMiB : initial.max_handle_bytes;
+  heap.guard_refill_us = tight ? 20 : initial.guard_refill_us;  // its moves are of more handles
+  heap.stitch = tight;
+  heap.mesh = tight ? Meshing::kPressure : Meshing::kNever;
+  heap.share_boundaries = serving;
+  return options->passthrough || tight || serving || text == "default";
+}
+
+bool SetMesh(std::string_view text, ProcessOptions* options) {
+  Meshing& mesh = options->heap.mesh;
+  mesh = text == "pressure"  ? Meshing::kPressure
+         : text == "compact" ? Meshing::kCompact
+                             : Meshing::kNever;
+  return text == "pressure" || text == "compact" || text == "never";
 }
 
 template <bool HeapOptions::*kMember>
@@ -101,13 +122,14 @@ bool SetBytesOrFraction(std::string_view text, ProcessOptions* options) {
 // Names of rungs, joined by '+', or "none".
 bool SetLadder(std::string_view text, ProcessOptions* options) {
   LadderOptions& ladder = options->heap.ladder;
-  ladder = {false, false, false};
+  ladder = {false, false, false, false};
   if (text == "none") return true;
   for (;;) {
     const size_t plus = text.find('+');
     const std::string_view name = text.substr(0, plus);
     bool* rung = name == "borrow"      ? &ladder.borrow
                  : name == "wait"      ? &ladder.wait
+                 : name == "mesh"      ? &ladder.mesh
                  : name == "callbacks" ? &ladder.callbacks
                                        : nullptr;
     if (rung == nullptr) return false;
@@ -129,9 +151,13 @@ constexpr Knob kKnobs[] = {
     {"device", "cuda|sim", "cuda", "the CUDA driver or the simulated device", &SetDevice},
     {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
     {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
-    {"mode", "normal|passthrough", "normal", "passthrough: every request goes to the driver",
+    {"mode", "default|tight|serving|passthrough", "default",
+     "presets: tight: least memory (stitch, mesh, soft_limit:0.02, max_handle:2MiB, "
+     "guard_refill_us:20); serving: "
+     "boundary, max_handle:2MiB; passthrough: every request goes to the driver",
      &SetMode},
-    {"vmm", "on|off", "on", "off: cuMemAlloc only, no mapping of physical memory", &SetSwitch<&HeapOptions::vmm>},
+    {"vmm", "on|off", "on", "off: cuMemAlloc only, no mapping of physical memory",
+     &SetSwitch<&HeapOptions::vmm>},
     {"memory_limit", "BYTES|0.0..1.0", "none",
      "most that may be reserved on a device, or a fraction of it",
      &SetBytesOrFraction<&ProcessOptions::memory_limit_fraction, &HeapOptions::memory_limit>},
@@ -146,7 +172,7 @@ constexpr Knob kKnobs[] = {
     {"gc_threshold", "FRACTION", "0",
      "so is idle memory while more than this part of the device (or limit) is reserved; 0: never",
      &SetNumber<&HeapOptions::gc_threshold, 1>},
-    {"ladder", "none|borrow+wait+callbacks", "borrow+wait+callbacks",
+    {"ladder", "none|borrow+wait+mesh+callbacks", "borrow+wait+mesh+callbacks",
      "what a miss may try before it fails", &SetLadder},
     {"record_stacks", "BYTES", "0",
      "keep the call stack of requests from this size, for reports; 0: none",
@@ -171,6 +197,13 @@ constexpr Knob kKnobs[] = {
      &SetSwitch<&HeapOptions::stitch>},
     {"alias_bound", "FACTOR", "8", "most of such addresses kept, in multiples of reserved memory",
      &SetNumber<&HeapOptions::alias_bound, 64>},
+    {"mesh", "never|compact|pressure", "never",
+     "merges partly used granules: in weir_compact, or also before a request would fail; it copies "
+     "memory in use, so no other thread may give the device work meanwhile",
+     &SetMesh},
+    {"boundary", "on|off", "off",
+     "a large block may begin and end in free parts of granules that others use",
+     &SetSwitch<&HeapOptions::share_boundaries>},
     {"marker_bytes", "BYTES", "64MiB", "freed by a stream before it records a marker",
      &SetBytes<&HeapOptions::marker_bytes>},
     {"borrow", "never|pressure|small", "pressure",
@@ -251,6 +284,7 @@ bool ParseBytes(std::string_view text, uint64_t* bytes) {
 bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* error) {
   ProcessOptions result = *options;
   std::set<std::string_view> seen;
+  std::vector<std::pair<const Knob*, std::string_view>> values;
   while (!text.empty()) {
     const size_t comma = text.find(',');
     const std::string_view item = Trim(text.substr(0, comma));
@@ -270,9 +304,15 @@ bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* e
       *error = "option '" + std::string(key) + "' is given twice";
       return false;
     }
+    values.emplace_back(knob, value);
+  }
+  // The mode first: what else is given wins over the preset, in whatever order.
+  std::stable_partition(values.begin(), values.end(),
+                        [](const auto& item) { return item.first->set == &SetMode; });
+  for (const auto& [knob, value] : values) {
     if (!knob->set(value, &result)) {
-      *error = "option '" + std::string(key) + "' cannot be '" + std::string(value) + "'; write " +
-               knob->key + ":" + knob->values;
+      *error = std::string("option '") + knob->key + "' cannot be '" + std::string(value) +
+               "'; write " + knob->key + ":" + knob->values;
       return false;
     }
   }

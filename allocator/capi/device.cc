@@ -183,6 +183,18 @@ int weir_trim(int device, size_t keep_bytes) {
       [&] { return IfInUse(device, [&](auto& heap) { return heap.Trim(keep_bytes); }); });
 }
 
+int weir_compact(int device, const weir_compact_options_t* options, weir_compact_result_t* result) {
+  return Guarded([&] {
+    const weir_compact_options_t all = {.keep_bytes = 0, .max_ms = 0, .merge = 1, .unused_ = {}};
+    weir_compact_result_t done = {};
+    const HeapError error = IfInUse(device, [&](auto& heap) {
+      return heap.Compact(options != nullptr ? *options : all, &done);
+    });
+    if (result != nullptr) *result = done;
+    return error;
+  });
+}
+
 int weir_set_memory_limit(int device, size_t bytes) {
   return Guarded([&] {
     HeapError error;

@@ -76,6 +76,7 @@ class DeviceHeap {
 
   HeapError EmptyCache() { return Trim(0); }
   HeapError Trim(uint64_t keep_bytes);
+  HeapError Compact(const weir_compact_options_t& options, weir_compact_result_t* result);
   HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
   void SetMemoryLimit(uint64_t bytes);
   HeapError Preallocate(uint64_t bytes);
@@ -336,7 +337,21 @@ class DeviceHeap {
   bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
+  // ---- device_heap_mesh.cc ----
+  struct MergeStep;
+  // Merges up to `most` partly used granules into others, until the driver's clock says `until_ns`.
+  // Returns how many became free. Waits for all work of the device.
+  uint64_t MergeGranules(uint64_t most, uint64_t until_ns, DriverStatus* status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  std::vector<MergeStep> PlanMergesLocked(uint64_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  DriverStatus CopyAndRemap(std::vector<MergeStep>* steps, uint64_t until_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  bool CommitMerge(MergeStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  static uint64_t BytesIn(const std::vector<AddressRange>& ranges);
+
   // ---- device_heap_aliases.cc ----
+  // Unmaps all further addresses of memory, in use or not. Waits for work that used them.
+  DriverStatus DropAliases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Unmaps further addresses of idle memory, the longest unused first, while there are more than
   // keep_bytes of them.
   DriverStatus TrimAliases(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);

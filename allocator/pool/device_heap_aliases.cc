@@ -47,6 +47,22 @@ DriverStatus DeviceHeap::UnmapDeadGuests() {
   return UnmapOnly(&change);
 }
 
+DriverStatus DeviceHeap::DropAliases() {
+  Change change;
+  {
+    MutexLock lock(heap_mu_);
+    if (records_.alias_bytes == 0 && records_.guests == 0) return {};
+    FlushKept();
+    for (const Handle* h : handles_.all()) {
+      if (h->taken || h->mappings == nullptr) continue;
+      for (Mapping* m = h->mappings->next; m != nullptr; m = m->next) {
+        if (m->live == 0) change.plan.unmapped.push_back(m);
+      }
+    }
+  }
+  return UnmapOnly(&change);
+}
+
 DriverStatus DeviceHeap::UnmapOnly(Change* change) {
   if (change->plan.unmapped.empty()) return {};
   {

@@ -62,6 +62,7 @@ uint64_t DeviceHeap::Served(LadderRung rung, const Ladder& ladder, uint64_t addr
 void DeviceHeap::CountServed(LadderRung rung, const Ladder& ladder) {
   MutexLock lock(heap_mu_);
   if (stats_.waits > ladder.waits_before) rung = LadderRung::kWait;
+  if (ladder[LadderRung::kMesh].gained > 0) rung = LadderRung::kMesh;
   if (ladder[LadderRung::kCallbacks].tried) rung = LadderRung::kCallbacks;
   switch (rung) {
     case LadderRung::kComplete:
@@ -76,6 +77,9 @@ void DeviceHeap::CountServed(LadderRung rung, const Ladder& ladder) {
       break;
     case LadderRung::kWait:
       ++stats_.served_waited;
+      break;
+    case LadderRung::kMesh:
+      ++stats_.served_merged;
       break;
     case LadderRung::kCallbacks:
       ++stats_.served_callbacks;

@@ -150,7 +150,7 @@ DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& r
   // What may be made new, in whole granules.
   const uint64_t hard = HardLimit();
   policy_.OnActive(stats_.active_bytes + request.block);
-  const uint64_t soft = std::min({hard, policy_.SoftLimit(), GcLimit()});
+  const uint64_t soft = std::min({hard, policy_.SoftLimit(hard), GcLimit()});
   const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
     if (limit <= reserved) return uint64_t{0};
     return AlignDown(std::min(limit - reserved, rung.most_new), granule_);

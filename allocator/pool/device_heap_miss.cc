@@ -8,9 +8,10 @@
 //   4. as 2, and beyond it idle handles that must be waited for
 //   5. deferred frees, waited for one marker after the other, the oldest first; after each 1 and 4
 //   6. as 3, waited for
-//   7. callbacks of the program; after each one that has freed something all of the above
+//   7. granules that are partly in use, merged, as many as are missing (device_heap_mesh.cc)
+//   8. callbacks of the program; after each one that has freed something all of the above
 //      (device_heap_ladder.cc)
-//   8. out of memory, with a report (device_heap_report.cc)
+//   9. out of memory, with a report (device_heap_report.cc)
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -125,15 +126,29 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
   if (IsShortage(status) && may_borrow && may_wait) {
     if (const uint64_t address = borrow(/*waiting=*/true)) return address;
   }
+  const auto measure = [&] {
+    space_mu_.AssertHeld();
+    uint64_t total_bytes = 0;
+    ladder->driver_known = driver_->MemGetInfo(&ladder->driver_free, &total_bytes).ok();
+    ladder->captured = ContextIsCaptured();
+    MutexLock lock(heap_mu_);
+    CountMissing(owner, request, ladder);
+  };
+  if (IsShortage(status)) measure();
+  constexpr int kMostMerges = 3;
+  const bool may_merge = options_.mesh == Meshing::kPressure && options_.ladder.mesh && may_wait;
+  for (int i = 0; may_merge && i < kMostMerges && IsShortage(status) && ladder->missing > 0; ++i) {
+    const uint64_t wanted = (ladder->missing + granule_ - 1) / granule_;
+    const uint64_t merged = MergeGranules(wanted, UINT64_MAX, &status);
+    ladder->Gain(LadderRung::kMesh, merged * granule_);
+    if (merged == 0 || !IsShortage(status)) break;
+    if (const uint64_t address = make()) return address;
+    if (IsShortage(status)) measure();
+  }
   if (!IsShortage(status)) {
     *error = DriverFailure(status);
     return 0;
   }
-  uint64_t total_bytes = 0;
-  ladder->driver_known = driver_->MemGetInfo(&ladder->driver_free, &total_bytes).ok();
-  ladder->captured = ContextIsCaptured();
-  MutexLock lock(heap_mu_);
-  CountMissing(owner, request, ladder);
   error->code = WEIR_ERROR_OUT_OF_MEMORY;
   return 0;
 }

@@ -37,10 +37,13 @@ class GrowthPolicy {
 
   // So many bytes are, or were, active.
   void OnActive(uint64_t bytes) { peak_ = std::max(peak_, bytes); }
-  // Reserved bytes up to which new memory is made.
-  uint64_t SoftLimit() const {
+  // Reserved bytes up to which new memory is made, on a device (or below a limit) of hard_limit.
+  uint64_t SoftLimit(uint64_t hard_limit) const {
+    // Close to the end there is nothing to spare memory for; moving it early only breaks it up.
+    const double peak = static_cast<double>(std::max(peak_, last_peak_));
+    if (peak * kNear >= static_cast<double>(hard_limit)) return hard_limit;
     const double share = moving_is_affordable() ? options_.soft_limit : options_.soft_limit_max;
-    const double limit = static_cast<double>(std::max(peak_, last_peak_)) * (1 + share);
+    const double limit = peak * (1 + share);
     if (limit >= 9e18) return UINT64_MAX;
     return static_cast<uint64_t>(limit) + options_.soft_limit_slack;
   }
@@ -57,6 +60,8 @@ class GrowthPolicy {
   // A peak counts until so many large requests, to twice as many, came after it: a program that
   // now needs less must not grow as if it needed what it once did.
   static constexpr uint64_t kWindow = 1 << 16;
+
+  static constexpr double kNear = 1.25;
 
   const HeapOptions options_;
   double tokens_us_;

@@ -10,10 +10,10 @@
 namespace weir {
 
 // In the order in which a miss climbs them; device_heap_miss.cc says what each does.
-enum class LadderRung : uint8_t { kComplete, kCaches, kMap, kBorrow, kWait, kCallbacks };
-inline constexpr size_t kLadderRungs = 6;
+enum class LadderRung : uint8_t { kComplete, kCaches, kMap, kBorrow, kWait, kMesh, kCallbacks };
+inline constexpr size_t kLadderRungs = 7;
 inline constexpr std::array<const char*, kLadderRungs> kLadderRungNames = {
-    "complete", "caches", "map", "borrow", "wait", "callbacks"};
+    "complete", "caches", "map", "borrow", "wait", "mesh", "callbacks"};
 
 // How far a rung that makes memory goes.
 struct Rung {

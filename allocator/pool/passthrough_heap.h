@@ -39,6 +39,10 @@ class PassthroughHeap {
 
   HeapError EmptyCache() { return Trim(0); }
   HeapError Trim(uint64_t keep_bytes);
+  // There is nothing to merge.
+  HeapError Compact(const weir_compact_options_t& options, weir_compact_result_t*) {
+    return Trim(options.keep_bytes);
+  }
   HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
   void SetMemoryLimit(uint64_t bytes);
   void GetStats(weir_stats_t* stats);

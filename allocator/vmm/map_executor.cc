@@ -95,6 +95,23 @@ class Transaction {
 
 }  // namespace
 
+DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) {
+  const uint64_t at = remapping->mapping->at, bytes = remapping->mapping->bytes;
+  const auto map = [&](const Handle& handle) {
+    DriverStatus status = driver.Map(at, bytes, handle.id);
+    if (!status.ok()) return status;
+    status = driver.SetAccess(at, bytes);
+    if (!status.ok()) driver.Unmap(at, bytes).IgnoreError();
+    return status;
+  };
+  DriverStatus status = driver.Unmap(at, bytes);
+  if (!status.ok()) return status;
+  status = map(*remapping->to);
+  remapping->done = status.ok();
+  if (!status.ok() && !map(*remapping->from).ok()) remapping->from->stuck = true;
+  return status;
+}
+
 DriverStatus ExecuteMapPlan(const DeviceDriver& driver, MapPlan* plan) {
   return Transaction(driver, plan).Run();
 }

@@ -23,6 +23,17 @@ namespace weir {
 // handle is marked stuck: its range must never be handed out.
 DriverStatus ExecuteMapPlan(const DeviceDriver& driver, MapPlan* plan);
 
+// One mapping's addresses, from one handle to another of the same size.
+struct Remapping {
+  Mapping* mapping;
+  Handle* from;
+  Handle* to;
+  bool done = false;
+};
+// Sets `done` if the addresses lead to `to` now; else they lead to `from` as before. Where the
+// driver refused to map them back `from` is marked stuck: what blocks had there is lost.
+DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping);
+
 }  // namespace weir
 
 #endif  // WEIR_VMM_MAP_EXECUTOR_H_

@@ -96,7 +96,7 @@ TEST_CASE("every key sets its option", "[options]") {
   CHECK(options.heap.thread_cache_bytes == 64 * kKiB);
   CHECK(options.heap.borrow == Borrowing::kSmall);
   CHECK(Parsed("device:cuda").device == ProcessOptions::DeviceKind::kCuda);
-  CHECK_FALSE(Parsed("mode:normal").passthrough);
+  CHECK_FALSE(Parsed("mode:default").passthrough);
 }
 
 TEST_CASE("the memory limit is a fraction if it has a decimal point and no unit", "[options]") {
@@ -116,7 +116,7 @@ TEST_CASE("an unknown key is an error that lists the keys", "[options]") {
   const std::string error = ErrorOf("device:sim,sim_memroy:1GiB");
   CHECK(Contains(error, "'sim_memroy'"));
   for (const char* key : {"device:cuda|sim  (cuda)", "sim_memory:BYTES  (24GiB)",
-                          "mode:normal|passthrough", "marker_bytes"}) {
+                          "mode:default|tight|serving|passthrough", "marker_bytes"}) {
     CHECK(Contains(error, key));
   }
 }

@@ -110,12 +110,12 @@ TEST_CASE("options become the text of the C API", "[cpp_api]") {
   options.device = "sim";
   options.sim_devices = 2;
   options.sim_memory_bytes = uint64_t{24} << 30;
-  options.passthrough = false;
+  options.mode = "default";
   options.vmm = false;
   options.memory_limit_bytes = 1000;
   options.more = "marker_bytes:1MiB";
   CHECK(options.ToString() ==
-        "device:sim,sim_memory:25769803776,sim_devices:2,mode:normal,vmm:off,memory_limit:1000,"
+        "device:sim,sim_memory:25769803776,sim_devices:2,mode:default,vmm:off,memory_limit:1000,"
         "marker_bytes:1MiB");
 }
 

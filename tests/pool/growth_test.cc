@@ -167,10 +167,10 @@ TEST_CASE("moving memory costs tokens; without any the soft limit is wider", "[g
   HeapOptions options;
   GrowthPolicy policy(options);
   policy.OnActive(1000 * kMiB);
-  REQUIRE(policy.SoftLimit() == static_cast<uint64_t>(1050 * kMiB) + 8 * kMiB);
+  REQUIRE(policy.SoftLimit(80 * kGiB) == static_cast<uint64_t>(1050 * kMiB) + 8 * kMiB);
   policy.Charge(101'000'000);
   REQUIRE_FALSE(policy.moving_is_affordable());
-  REQUIRE(policy.SoftLimit() >= 1149 * kMiB);
+  REQUIRE(policy.SoftLimit(80 * kGiB) >= 1149 * kMiB);
   for (int i = 0; i < 300; ++i) policy.OnLargeRequest(0);
   REQUIRE(policy.moving_is_affordable());
 }
@@ -178,11 +178,11 @@ TEST_CASE("moving memory costs tokens; without any the soft limit is wider", "[g
 TEST_CASE("the soft limit forgets a peak that is long past, and not before", "[guard]") {
   GrowthPolicy policy{HeapOptions()};
   policy.OnActive(1000 * kMiB);
-  const uint64_t limit = policy.SoftLimit();
+  const uint64_t limit = policy.SoftLimit(80 * kGiB);
   for (int i = 0; i < 65536; ++i) policy.OnLargeRequest(10 * kMiB);
-  REQUIRE(policy.SoftLimit() == limit);
+  REQUIRE(policy.SoftLimit(80 * kGiB) == limit);
   for (int i = 0; i < 65536; ++i) policy.OnLargeRequest(10 * kMiB);
-  REQUIRE(policy.SoftLimit() < 20 * kMiB);
+  REQUIRE(policy.SoftLimit(80 * kGiB) < 20 * kMiB);
 }
 
 TEST_CASE("resetting the peak statistics does not change how far memory grows", "[growth]") {

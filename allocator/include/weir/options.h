@@ -24,8 +24,9 @@ struct Options {
   std::optional<std::uint64_t> sim_memory_bytes;
   std::optional<int> sim_devices;
 
-  // Sends every request straight to the driver.
-  std::optional<bool> passthrough;
+  // "default"; "tight" for the least memory; "serving"; "passthrough" sends every request straight
+  // to the driver. README.md says what each costs.
+  std::optional<std::string> mode;
   // Whether physical memory is mapped (VMM); if not, all memory comes from cuMemAlloc.
   std::optional<bool> vmm;
   // What Weir may reserve on each device.
@@ -44,7 +45,7 @@ struct Options {
     if (device) add("device:" + *device);
     if (sim_memory_bytes) add("sim_memory:" + std::to_string(*sim_memory_bytes));
     if (sim_devices) add("sim_devices:" + std::to_string(*sim_devices));
-    if (passthrough) add(*passthrough ? "mode:passthrough" : "mode:normal");
+    if (mode) add("mode:" + *mode);
     if (vmm) add(*vmm ? "vmm:on" : "vmm:off");
     if (memory_limit_bytes) add("memory_limit:" + std::to_string(*memory_limit_bytes));
     if (!more.empty()) add(more);

@@ -195,6 +195,32 @@ WEIR_API int weir_empty_cache(int device);
  * without waiting. */
 WEIR_API int weir_trim(int device, size_t keep_bytes);
 
+typedef struct weir_compact_options {
+  size_t keep_bytes;  /* stop giving back when no more than this is reserved */
+  uint32_t max_ms;    /* begin no further step after so much time in driver calls; 0: no bound */
+  int merge;          /* 1: merge partly used granules, if the option `mesh` allows it; 0: do not */
+  uint64_t unused_[4]; /* 0 */
+} weir_compact_options_t;
+
+typedef struct weir_compact_result {
+  uint64_t merged_granules; /* emptied into others */
+  uint64_t copied_bytes;    /* moved by that, on the device */
+  uint64_t released_bytes;  /* given back to the driver */
+  uint64_t reserved_bytes;  /* still held */
+  uint64_t driver_time_ns;  /* modelled on the simulated device */
+  uint64_t unused_[3];
+} weir_compact_result_t;
+
+/* Compacts the device's memory: merges partly used granules, then gives what is idle back to the
+ * driver, as weir_empty_cache does. No pointer changes. Both arguments after the device may be NULL;
+ * without options it does all it can. Waits for the device's work. Merging (only with mesh:compact
+ * or mesh:pressure) copies memory in use: while it runs no other thread may give the device work
+ * that touches memory of Weir. Memory that is pinned, shared with others, or of a capture pool is
+ * left alone, and nothing is merged while a stream is captured. A failure leaves what was done so
+ * far; nothing is lost. */
+WEIR_API int weir_compact(int device, const weir_compact_options_t* options,
+                          weir_compact_result_t* result);
+
 /* Limits what Weir may reserve on the device. Lower than what is reserved now: nothing is taken
  * away, but no more is added. SIZE_MAX removes the limit. */
 WEIR_API int weir_set_memory_limit(int device, size_t bytes);
@@ -280,8 +306,10 @@ typedef struct weir_stats {
   uint64_t served_mapped;   /* by new memory or by idle memory that was moved, */
   uint64_t served_borrowed; /* by free parts of another stream's granules, */
   uint64_t served_waited;   /* after the host had waited, */
-  uint64_t served_callbacks; /* after a callback had been asked */
-  uint64_t unused_[5];       /* room to grow without a change of size */
+  uint64_t served_callbacks; /* after a callback had been asked, */
+  uint64_t served_merged;    /* after granules had been merged */
+  uint64_t copied_bytes;     /* by merges */
+  uint64_t unused_[3];       /* room to grow without a change of size */
 } weir_stats_t;
 
 /* All zero, without a limit, for a device that has not been used yet: it is not started for this.

@@ -1,0 +1,71 @@
+#include "allocator/vmm/mesh_plan.h"
+
+#include <algorithm>
+
+#include "allocator/block/arena.h"
+
+namespace weir {
+namespace {
+
+// Pairs looked at, so that a plan takes milliseconds whatever the number of granules.
+constexpr uint64_t kMostPairs = 8'000'000;
+
+bool FitTogether(const PartGranule& a, const PartGranule& b, uint64_t granule) {
+  if (a.used_bytes + b.used_bytes > granule) return false;
+  if (a.mapping->arena->owner() != b.mapping->arena->owner()) return false;
+  for (size_t i = 0; i < a.used.size(); ++i) {
+    if ((a.used[i] & b.used[i]) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule) {
+  Mapping* owner = handle.mappings;
+  if (handle.bytes != granule || handle.id == 0 || handle.taken || handle.stuck) return {};
+  if (owner == nullptr || owner->live == 0 || owner->guest) return {};
+  PartGranule part;
+  part.mapping = owner;
+  for (const Mapping* m = owner->next; m != nullptr; m = m->next) {
+    if (!m->guest) return {};
+    part.may_move = false;  // a guest is never a host
+  }
+  const uint64_t end = owner->at + granule, unit = granule / PartGranule::kUnits;
+  for (const Block* b = PointerIndex::Get().FindContaining(owner->at);
+       b != nullptr && b->begin < end; b = b->next) {
+    if (b->state == BlockState::kReady) continue;
+    if (!b->is_counted()) return {};
+    const uint64_t from = std::max(b->begin, owner->at) - owner->at;
+    const uint64_t to = std::min(b->end(), end) - owner->at;
+    part.used_bytes += to - from;
+    for (uint64_t i = from / unit; i <= (to - 1) / unit; ++i)
+      part.used[i / 64] |= uint64_t{1} << (i % 64);
+  }
+  if (part.used_bytes == granule) return {};
+  return part;
+}
+
+std::vector<Merge> PlanMerges(std::vector<PartGranule> granules, size_t most) {
+  std::vector<Merge> merges;
+  if (granules.empty()) return merges;
+  const uint64_t granule = granules.front().mapping->bytes;
+  std::sort(granules.begin(), granules.end(), [](const PartGranule& a, const PartGranule& b) {
+    return a.used_bytes != b.used_bytes ? a.used_bytes < b.used_bytes
+                                        : a.mapping->at < b.mapping->at;
+  });
+  std::vector<bool> is_part(granules.size(), false);
+  uint64_t pairs = 0;
+  for (size_t g = 0; g < granules.size() && merges.size() < most; ++g) {
+    if (is_part[g] || !granules[g].may_move) continue;
+    for (size_t h = granules.size() - 1; h > g && pairs < kMostPairs; --h, ++pairs) {
+      if (is_part[h] || !FitTogether(granules[g], granules[h], granule)) continue;
+      is_part[g] = is_part[h] = true;
+      merges.push_back({granules[g].mapping, granules[h].mapping});
+      break;
+    }
+  }
+  return merges;
+}
+
+}  // namespace weir
