@@ -137,7 +137,9 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
   if (IsShortage(status)) measure();
   constexpr int kMostMerges = 3;
   const bool may_merge = options_.mesh == Meshing::kPressure && options_.ladder.mesh && may_wait;
-  for (int i = 0; may_merge && i < kMostMerges && IsShortage(status) && ladder->missing > 0; ++i) {
+  for (int i = 0; may_merge && i < kMostMerges && IsShortage(status) && ladder->missing > 0 &&
+                  ladder->missing_in_pool == 0;
+       ++i) {
     const uint64_t wanted = (ladder->missing + granule_ - 1) / granule_;
     const uint64_t merged = MergeGranules(wanted, UINT64_MAX, &status);
     ladder->Gain(LadderRung::kMesh, merged * granule_);
