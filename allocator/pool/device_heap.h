@@ -237,7 +237,7 @@ class DeviceHeap {
   bool WaitForOldest(uint64_t newest, std::vector<const StreamTimeline*>* refused,
                      DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Finds out what is missing, with what the driver has and what is captured in the ladder.
-  void CountMissing(StreamHeap* owner, const Request& request, Ladder* ladder)
+  void CountMissing(StreamHeap* owner, const Request& request, const Rung& rung, Ladder* ladder)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   // Reserved bytes up to which memory is made at all.
   uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
@@ -400,6 +400,7 @@ class DeviceHeap {
   std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);
   std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
   std::atomic<bool> has_routes_{false};
+  bool has_spares_ ABSL_GUARDED_BY(heap_mu_) = false;  // that were made in advance, perhaps
   absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
   // record_stacks: by address, of what callers hold.
   absl::flat_hash_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);

@@ -27,9 +27,10 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
   uint64_t most_usable = UsableBytes(*ladder);
   for (bool freed = true; freed;) {
     freed = false;
-    for (const MemoryCallback& callback : *MemoryCallbacks::Get().ForThisThread()) {
-      const uint64_t bytes = MemoryCallbacks::Call(callback, driver_->ordinal(),
-                                                   std::max<uint64_t>(ladder->missing, 1));
+    const auto callbacks = MemoryCallbacks::Get().ForThisThread();
+    for (const MemoryCallback& callback : *callbacks) {
+      const uint64_t needed = ladder->missing > 0 ? ladder->missing : request->block;
+      const uint64_t bytes = MemoryCallbacks::Call(callback, driver_->ordinal(), needed);
       ladder->Gain(LadderRung::kCallbacks, bytes);
       if (bytes == 0) continue;
       *error = {};
@@ -117,9 +118,12 @@ bool DeviceHeap::WaitForOldest(uint64_t newest, std::vector<const StreamTimeline
   return !status->is_fatal();
 }
 
-void DeviceHeap::CountMissing(StreamHeap* owner, const Request& request, Ladder* ladder) {
+void DeviceHeap::CountMissing(StreamHeap* owner, const Request& request, const Rung& rung,
+                              Ladder* ladder) {
   FlushKept();
-  const uint64_t driver_free = ladder->driver_known ? ladder->driver_free : UINT64_MAX;
+  // The driver does not always give what it says it has.
+  const uint64_t driver_free =
+      std::min(ladder->driver_known ? ladder->driver_free : UINT64_MAX, rung.most_new);
   const uint64_t hard = HardLimit();
   const uint64_t below_limit = hard > stats_.reserved_bytes ? hard - stats_.reserved_bytes : 0;
   const uint64_t room = AlignDown(std::min(below_limit, driver_free), granule_);

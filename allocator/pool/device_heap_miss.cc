@@ -96,7 +96,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
 
   {
     MutexLock lock(heap_mu_);
-    ++stats_.misses;
+    if (!(*ladder)[LadderRung::kCallbacks].tried) ++stats_.misses;
     NoteContext(owner, noted);
   }
   if (const uint64_t address = look_again(LadderRung::kComplete)) return address;
@@ -132,7 +132,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
     ladder->driver_known = driver_->MemGetInfo(&ladder->driver_free, &total_bytes).ok();
     ladder->captured = ContextIsCaptured();
     MutexLock lock(heap_mu_);
-    CountMissing(owner, request, ladder);
+    CountMissing(owner, request, rung, ladder);
   };
   if (IsShortage(status)) measure();
   constexpr int kMostMerges = 3;

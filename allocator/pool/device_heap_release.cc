@@ -23,9 +23,11 @@ constexpr uint64_t kMostSpares = 2048;
 
 uint64_t DeviceHeap::SpareBytes() {
   uint64_t bytes = 0;
+  if (!has_spares_) return 0;
   for (const Handle* h : handles_.all()) {
     if (h->mappings == nullptr && !h->taken) bytes += h->bytes;
   }
+  has_spares_ = bytes > 0;
   return bytes;
 }
 
@@ -38,6 +40,7 @@ HeapError DeviceHeap::Preallocate(uint64_t bytes) {
                      " cannot preallocate: without mapping of memory (VMM) what is made for one "
                      "stream does not serve the others")};
   }
+  const CallSeries series(*driver_);
   const uint64_t target = AlignUp(std::min(bytes, driver_->total_bytes() + 1), granule_);
   uint64_t missing = 0;
   std::vector<Handle*> made;
@@ -60,13 +63,10 @@ HeapError DeviceHeap::Preallocate(uint64_t bytes) {
       made.back()->taken = true;
     }
   }
-  const CallSeries series(*driver_);
   const uint64_t start_ns = driver_->NowNs();
   DriverStatus status;
   for (Handle* handle : made) {
-    if (status = driver_->CreateHandle(handle->bytes, &handle->id); status.ok()) continue;
-    handle->id = 0;
-    break;
+    if (status = driver_->CreateHandle(handle->bytes, &handle->id); !status.ok()) break;
   }
   // All of it or none. A spare that the driver does not take back stays one.
   for (Handle* handle : made) {
@@ -75,6 +75,7 @@ HeapError DeviceHeap::Preallocate(uint64_t bytes) {
   const uint64_t now_ns = driver_->NowNs();
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += now_ns - start_ns;
+  has_spares_ = true;
   for (Handle* handle : made) {
     handle->taken = false;
     handle->last_used_ns = now_ns;
@@ -132,7 +133,7 @@ std::vector<Handle*> DeviceHeap::ChooseByPolicy(uint64_t now_ns, bool* needs_pro
     bool used = !h->is_idle();
     for (Mapping* m = h->mappings; m != nullptr; m = m->next) used |= std::exchange(m->used, false);
     if (used) h->last_used_ns = now_ns;
-    if (!h->is_idle() || h->taken || !IsSupply(*h)) continue;
+    if (!h->is_idle() || h->taken || h->stuck || !IsSupply(*h)) continue;
     idle.push_back(h);
     idle_bytes += h->bytes;
   }

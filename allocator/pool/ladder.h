@@ -35,7 +35,7 @@ struct Ladder {
   };
   std::array<Step, kLadderRungs> steps;
   // After a failure: bytes of whole granules that would have to become free so that the request
-  // fits. 0: it failed for another reason.
+  // fits. 0: it lacks addresses, not memory.
   uint64_t missing = 0;
   uint64_t missing_in_pool = 0;  // what of it the limit of the request's capture pool forbids
   uint64_t driver_free = 0;      // at that time

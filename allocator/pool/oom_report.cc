@@ -58,11 +58,18 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
   const uint64_t missing = r.ladder.missing;
   const auto add = [&](uint64_t bytes, auto&&... text) {
     if (bytes == 0) return;
-    changes.push_back({absl::StrCat(text...), bytes, missing > 0 && bytes >= missing});
+    changes.push_back({absl::StrCat(text...), bytes, bytes >= missing});
   };
   if (r.bytes > r.total) {
     changes.push_back(
         {absl::StrCat("ask for less: the device has only ", FormatBytes(r.total)), 0, true});
+    return changes;
+  }
+  if (missing == 0) {
+    changes.push_back(
+        {"give idle memory back (weir_empty_cache): no addresses are left for a "
+         "block of this size",
+         0, true});
     return changes;
   }
   if (const uint64_t more = r.ladder.missing_in_pool; more > 0) {
@@ -85,9 +92,11 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
   add(unusable(Reason::kNotComplete),
       "wait for the streams that freed idle memory: ", FormatBytes(unusable(Reason::kNotComplete)),
       r.is_captured ? " (a stream capture forbids Weir to wait)" : "");
-  if (r.of(Reason::kOtherStream).largest >= r.bytes) {
+  const bool may_borrow = r.rungs_allowed.borrow && r.rungs_allowed.wait;
+  if (r.of(Reason::kOtherStream).largest >= r.bytes && r.pool == 0) {
     add(std::max(missing, unusable(Reason::kOtherStream)),
-        "let streams borrow (borrow:pressure, ladder with borrow and wait): ",
+        may_borrow ? "wait for the other streams: "
+                   : "let streams borrow (borrow:pressure, and ladder with borrow and wait): ",
         FormatBytes(unusable(Reason::kOtherStream)), " are free between other streams' blocks");
   }
   if (r.pool == 0) {
@@ -95,17 +104,17 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
         "release capture pools that are not needed: ", FormatBytes(unusable(Reason::kCapturePool)),
         " are idle there");
   }
-  const uint64_t between = unusable(Reason::kPartlyUsed) + unusable(Reason::kSmallObjects);
-  add(unusable(Reason::kPartlyUsed), "mode:tight would free up to ",
-      FormatBytes(unusable(Reason::kPartlyUsed)), " of the ", FormatBytes(between),
-      " between blocks in use");
-  if (r.outside() > 0 && r.ladder.driver_free < r.total - std::min(r.total, r.reserved)) {
+  if (!r.may_merge) {
+    add(unusable(Reason::kPartlyUsed), "mode:tight would free up to ",
+        FormatBytes(unusable(Reason::kPartlyUsed)), " between blocks in use");
+  }
+  if (limit_room >= r.ladder.driver_free) {
     add(r.outside(), "other processes, CUDA contexts and other libraries hold ",
         FormatBytes(r.outside()), " of the device: ", FormatBytes(missing), " less would do");
   }
   const std::string holder = LargestHolder(r);
-  add(r.active, "free ", FormatBytes(missing), " of the ", FormatBytes(r.active), " in use",
-      holder.empty() ? "" : "; ", holder);
+  add(r.active, "free ", FormatBytes(missing), ", in whole granules, of the ",
+      FormatBytes(r.active), " in use", holder.empty() ? "" : "; ", holder);
   std::stable_partition(changes.begin(), changes.end(),
                         [](const OomReport::Change& change) { return change.is_enough; });
   return changes;

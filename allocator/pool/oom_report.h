@@ -52,6 +52,7 @@ struct OomReport {
   uint64_t pool = 0;
   Ladder ladder;
   LadderOptions rungs_allowed;
+  bool may_merge = false;    // granules, before a request fails: the rung mesh
   bool is_captured = false;  // some stream of the context, so that proofs were forbidden
 
   uint64_t total = 0;                // of the device

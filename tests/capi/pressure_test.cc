@@ -179,6 +179,21 @@ TEST_CASE("a pool's limit is set through C and C++", "[pressure]") {
   CHECK(weir_pool_set_limit(12345, 1) == WEIR_ERROR_INVALID_ARGUMENT);
 }
 
+TEST_CASE("a fraction is of the device, whatever other processes hold (jax 4310, pytorch 58466)",
+          "[pressure][reports]") {
+  const SimulatedWeir weir;
+  sim::SetOtherProcessBytes(0, 500 * kMiB);
+  REQUIRE(weir_set_memory_fraction(0, 0.25) == WEIR_OK);
+  CHECK(SimulatedWeir::Stats().memory_limit == kDeviceBytes / 4);
+  void* block = weir_malloc(250 * kMiB);
+  CHECK(block != nullptr);
+  CHECK(weir_malloc(10 * kMiB) == nullptr);
+  CHECK(SimulatedWeir::Stats().reserved_bytes <= kDeviceBytes / 4);
+  CHECK(weir_free(block) == WEIR_OK);
+  sim::SetOtherProcessBytes(0, 0);
+  REQUIRE(weir_set_memory_limit(0, SIZE_MAX) == WEIR_OK);
+}
+
 TEST_CASE("statistics are there before anything was allocated (tensorflow 30736)",
           "[pressure][reports]") {
   const SimulatedWeir weir;

@@ -286,4 +286,44 @@ TEST_CASE("trims and destroyed streams that lack host memory leave the heap whol
   }
 }
 
+TEST_CASE("a failure whose report lacks host memory leaves the heap whole", "[host_memory]") {
+  HeapOptions options;
+  options.record_stacks = 1;
+  FailEveryAllocation(
+      60, Device(64 * kMiB), options,
+      [](HeapFixture& f) {
+        State s{f.NewStream(), f.NewStream(), {}};
+        for (int i = 0; i < 12; ++i) s.blocks.push_back(f.Allocate(5 * kMiB, s.one));
+        s.blocks.push_back(f.Allocate(700, s.one));
+        return s;
+      },
+      [](HeapFixture& f, State& s) { s.at = TryAllocate(f, 40 * kMiB, s.two); },
+      [](HeapFixture& f, State& s) {
+        REQUIRE(s.at == 0);
+        for (uint64_t at : s.blocks) f.FreeAsync(at, s.one);
+      });
+}
+
+TEST_CASE("memory made in advance and given back of itself survives a lack of host memory",
+          "[host_memory]") {
+  HeapOptions options;
+  options.release_threshold = 4 * kMiB;
+  options.gc_threshold = 0.2;
+  FailEveryAllocation(
+      120, Device(64 * kMiB), options,
+      [](HeapFixture& f) {
+        State s{f.NewStream(), f.NewStream(), {}};
+        for (int i = 0; i < 6; ++i) s.blocks.push_back(f.Allocate(5 * kMiB, s.one));
+        for (uint64_t at : s.blocks) f.FreeAsync(at, s.one);
+        return s;
+      },
+      [](HeapFixture& f, State& s) {
+        s.at = TryAllocate(f, 7 * kMiB, s.two);
+        static_cast<void>(f.heap().Preallocate(50 * kMiB).ok());
+      },
+      [](HeapFixture& f, State& s) {
+        if (s.at != 0) f.FreeAsync(s.at, s.two);
+      });
+}
+
 }  // namespace weir

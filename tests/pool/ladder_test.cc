@@ -271,6 +271,34 @@ TEST_CASE("a callback may destroy the stream of the request and give memory back
   f.RequireValid();
 }
 
+TEST_CASE("callbacks may add and remove callbacks, also themselves", "[ladder]") {
+  HeapFixture f(Device(64 * kMiB));
+  f.Allocate(50 * kMiB);
+  struct Lists {
+    int calls = 0;
+    static size_t Remove(int, size_t, void* user) {
+      auto* self = static_cast<Lists*>(user);
+      ++self->calls;
+      if (!MemoryCallbacks::Get().Remove({&Remove, user})) self->calls = 100;
+      for (int i = 0; i < 100; ++i) MemoryCallbacks::Get().Add({&Count, user});
+      return 0;
+    }
+    static size_t Count(int, size_t, void* user) {
+      ++static_cast<Lists*>(user)->calls;
+      return 0;
+    }
+  };
+  Lists lists;
+  MemoryCallbacks::Get().Add({&Lists::Remove, &lists});
+  MemoryCallbacks::Get().Add({&Lists::Count, &lists});
+  uint64_t at = 0;
+  REQUIRE(TryAllocate(f, 50 * kMiB, nullptr, &at).code == WEIR_ERROR_OUT_OF_MEMORY);
+  REQUIRE(lists.calls == 2);  // those that were there when the request began
+  REQUIRE(TryAllocate(f, 50 * kMiB, nullptr, &at).code == WEIR_ERROR_OUT_OF_MEMORY);
+  REQUIRE(lists.calls == 103);
+  while (MemoryCallbacks::Get().Remove({&Lists::Count, &lists})) continue;
+}
+
 TEST_CASE("without the rung callbacks none is asked", "[ladder]") {
   HeapOptions options;
   options.ladder.callbacks = false;
