@@ -199,12 +199,12 @@ TEST_CASE("ladder names the rungs that are allowed", "[options]") {
   const auto allowed = [](const char* text) {
     const LadderOptions ladder = Parsed(text).heap.ladder;
     return std::string(ladder.borrow ? "b" : "") + (ladder.wait ? "w" : "") +
-           (ladder.callbacks ? "c" : "");
+           (ladder.mesh ? "m" : "") + (ladder.callbacks ? "c" : "");
   };
-  CHECK(allowed("") == "bwc");
+  CHECK(allowed("") == "bwmc");
   CHECK(allowed("ladder:none").empty());
   CHECK(allowed("ladder:wait") == "w");
-  CHECK(allowed("ladder:callbacks+borrow") == "bc");
+  CHECK(allowed("ladder:callbacks+borrow+mesh") == "bmc");
   for (const char* text :
        {"ladder:", "ladder:wait+", "ladder:+wait", "ladder:steal", "ladder:none+wait"}) {
     INFO(text);

@@ -380,7 +380,7 @@ TEST_CASE("every miss that was served is counted by its rung", "[ladder]") {
   const weir_stats_t s = f.Stats();
   REQUIRE(s.served_mapped >= 1);
   REQUIRE(s.served_complete + s.served_mapped + s.served_borrowed + s.served_waited +
-              s.served_callbacks ==
+              s.served_merged + s.served_callbacks ==
           s.misses - s.out_of_memory);
 }
 
