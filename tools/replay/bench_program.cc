@@ -40,6 +40,7 @@ BenchProgram::BenchProgram(const std::string& allocator, const std::string& trac
     dup2(from[1], STDOUT_FILENO);
     // The simulated device's CUDA runtime, not whichever else is installed.
     unsetenv("LD_LIBRARY_PATH");
+    setenv("RMM_DEBUG_LOG_FILE", "/dev/null", 1);  // else RMM writes one where the user is
     const std::string replay = "--replay=" + trace_path, times = absl::StrCat("--scale=", scale);
     execl(path_.c_str(), path_.c_str(), replay.c_str(), times.c_str(), nullptr);
     _exit(127);
