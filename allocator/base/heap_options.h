@@ -16,6 +16,13 @@ enum class Borrowing {
   kSmall,     // then, and before new memory is made for a block of up to 256 KiB
 };
 
+// Whether idle memory is moved to other addresses and given back without being asked.
+enum class Compaction {
+  kAuto,  // unless a library that may hold its pages unseen is loaded (pool/unseen_holders.h)
+  kOn,
+  kOff,
+};
+
 // Which rungs a miss may climb when no free block fits (pool/device_heap_miss.cc). New memory
 // within the limits and idle memory that needs no wait are always used.
 struct LadderOptions {
@@ -63,6 +70,10 @@ struct HeapOptions {
 
   // A borrowed block may make the borrowing stream wait, on the device, for the stream it is from.
   Borrowing borrow = Borrowing::kPressure;
+
+  // Off: memory stays where it is until the program gives it back explicitly, and new memory is made
+  // up to the hard limit instead.
+  Compaction compaction = Compaction::kAuto;
 
   // Placement at fresh addresses where the same requests were seen before, by mapping idle memory
   // there as well as where it is; and how much of such address space is kept, in multiples of

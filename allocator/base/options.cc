@@ -106,6 +106,13 @@ bool SetBorrow(std::string_view text, ProcessOptions* options) {
   return text == "never" || text == "small" || text == "pressure";
 }
 
+bool SetCompaction(std::string_view text, ProcessOptions* options) {
+  options->heap.compaction = text == "on"    ? Compaction::kOn
+                             : text == "off" ? Compaction::kOff
+                                             : Compaction::kAuto;
+  return text == "auto" || text == "on" || text == "off";
+}
+
 // A number with a decimal point and no unit is a fraction of the device's memory, anything else
 // bytes.
 template <auto kFraction, auto kBytes>
@@ -192,6 +199,9 @@ constexpr Knob kKnobs[] = {
      &SetHandleDivisor},
     {"max_handle", "BYTES", "128MiB", "and at most this",
      &SetBytes<&HeapOptions::max_handle_bytes>},
+    {"compaction", "auto|on|off", "auto",
+     "move idle memory; auto: unless a library that may register it unseen (RDMA) is loaded",
+     &SetCompaction},
     {"stitch", "on|off", "off",
      "repeated sequences of requests get idle memory mapped at further addresses, which are kept",
      &SetSwitch<&HeapOptions::stitch>},

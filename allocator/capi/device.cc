@@ -232,7 +232,7 @@ int weir_reset_peak_stats(int device) {
 
 int weir_verify(void) {
   return Guarded([&] {
-    HeapError error;
+    HeapError error = weir::DeviceHeap::CheckNotObserving();
     Registry* registry = Registry::Existing();
     for (int i = 0; registry != nullptr && error.ok() && i < registry->device_count(); ++i) {
       DeviceSlot* slot = registry->ExistingDevice(i);

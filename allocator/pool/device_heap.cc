@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
 #include "allocator/pool/stats.h"
+#include "allocator/vmm/remap_observers.h"
 
 namespace weir {
 namespace {
@@ -298,11 +299,13 @@ void DeviceHeap::DeferBehind(const Timelines& waits, uint64_t address, uint64_t 
 }
 
 void DeviceHeap::TryCompleteDeferred() {
+  if (RemapObservers::inside()) return;  // this thread holds the lock already
   const MutexTryLock space(space_mu_);
   if (!space.held()) return;  // a miss is under way and sees to it
   try {
     const CallSeries series(*driver_);
     context_is_captured_.reset();
+    LookForHolders();
     if (!CompleteDeferred(/*wait=*/false).is_fatal()) ReleaseByPolicy();
   } catch (const std::bad_alloc&) {
     // Only a head start: a miss tries again.

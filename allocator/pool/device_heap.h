@@ -11,6 +11,7 @@
 //   trim  device_heap_trim.cc   giving memory back, limits, information
 //         device_heap_release.cc what is given back of itself, and made in advance
 //   who   device_heap_streams.cc, device_heap_pools.cc: streams, capture pools and routes to them
+//         device_heap_pins.cc   who else holds the physical pages
 //
 // Note [Locks]. A small hit takes no lock: the thread's cache is its own (thread_cache.h). heap_mu_
 // guards all other bookkeeping and is never held across a driver call: a larger hit waits for
@@ -94,6 +95,14 @@ class DeviceHeap {
   HeapError EndRoute(uint64_t id);
   HeapError ReleasePool(uint64_t id);
   HeapError SetPoolLimit(uint64_t id, uint64_t bytes);
+
+  // Pins the handles under a range (device_heap_pins.cc); every pin is undone by an UnpinRange of
+  // the same range. WEIR_ERROR_NOT_OWNED, and nothing changed, if not all of it is mapped.
+  HeapError PinRange(uint64_t address, uint64_t bytes) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  HeapError UnpinRange(uint64_t address, uint64_t bytes) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+
+  // An error inside an observer of remaps: what takes the space lock must begin with it.
+  static HeapError CheckNotObserving();
 
   // Takes back what is in a cache of a thread that is ending.
   void RetireCache(ThreadCache* cache);
@@ -331,9 +340,10 @@ class DeviceHeap {
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                               DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   bool IsComplete(const Handle& handle) const;
-  // Whether its memory, when idle, may go anywhere: a capture pool keeps what it has.
   // Whether the host can wait for an idle handle's work while a stream of the context is captured.
   bool CanWaitInCapture(const Handle& handle) const;
+  // Whether its memory, when idle, may go anywhere, be it another address or the driver: a capture
+  // pool keeps what it has, and so does who holds the pages.
   bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
@@ -348,6 +358,17 @@ class DeviceHeap {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   bool CommitMerge(MergeStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   static uint64_t BytesIn(const std::vector<AddressRange>& ranges);
+
+  // ---- device_heap_pins.cc ----
+  // Each handle once. An error if there is none somewhere in the range.
+  HeapError FindHandles(uint64_t address, uint64_t bytes, std::vector<Handle*>* handles)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  const Mapping* MappingAt(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  std::string VerifyPins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Whether the option, and the libraries of the process, allow to change what is mapped.
+  bool MayMove() const;
+  // Sets moves_ by it.
+  void LookForHolders() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) ABSL_LOCKS_EXCLUDED(heap_mu_);
 
   // ---- device_heap_aliases.cc ----
   // Unmaps all further addresses of memory, in use or not. Waits for work that used them.
@@ -402,6 +423,11 @@ class DeviceHeap {
   std::atomic<bool> has_routes_{false};
   bool has_spares_ ABSL_GUARDED_BY(heap_mu_) = false;  // that were made in advance, perhaps
   absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
+  // By address and bytes, how often.
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint64_t> pinned_ ABSL_GUARDED_BY(heap_mu_);
+  // False: nothing that is mapped is unmapped or mapped elsewhere, for nobody knows who holds it.
+  // Set under both locks by whoever may change mappings.
+  bool moves_ ABSL_GUARDED_BY(heap_mu_) = true;
   // record_stacks: by address, of what callers hold.
   absl::flat_hash_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);
   std::shared_ptr<const OomReport> last_report_ ABSL_GUARDED_BY(heap_mu_);

@@ -12,7 +12,7 @@ DriverStatus DeviceHeap::TrimAliases(uint64_t keep_bytes) {
     MutexLock lock(heap_mu_);
     std::vector<Mapping*> candidates;
     for (const Handle* h : handles_.all()) {
-      if (h->taken || !h->is_idle() || h->mappings == nullptr) continue;
+      if (h->taken || !h->is_idle() || h->mappings == nullptr || !IsSupply(*h)) continue;
       // The owner stays, so that no handle loses its last address.
       for (Mapping* m = h->mappings->next; m != nullptr; m = m->next) {
         if (!m->guest && m->arena->owner()->timeline.IsComplete(m->idle_epoch))
@@ -38,6 +38,7 @@ DriverStatus DeviceHeap::UnmapDeadGuests() {
     MutexLock lock(heap_mu_);
     if (records_.guests == 0) return {};
     for (const Handle* h : handles_.all()) {
+      if (!IsSupply(*h)) continue;
       for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
         if (m->guest && m->live == 0 && m->arena->owner()->timeline.IsComplete(m->idle_epoch))
           change.plan.unmapped.push_back(m);
@@ -54,7 +55,7 @@ DriverStatus DeviceHeap::DropAliases() {
     if (records_.alias_bytes == 0 && records_.guests == 0) return {};
     FlushKept();
     for (const Handle* h : handles_.all()) {
-      if (h->taken || h->mappings == nullptr) continue;
+      if (h->taken || h->mappings == nullptr || !IsSupply(*h)) continue;
       for (Mapping* m = h->mappings->next; m != nullptr; m = m->next) {
         if (m->live == 0) change.plan.unmapped.push_back(m);
       }

@@ -10,6 +10,7 @@
 namespace weir {
 
 uint64_t DeviceHeap::AllocateMiss(StreamKey key, Request request, HeapError* error) {
+  if (*error = CheckNotObserving(); !error->ok()) return 0;
   Ladder ladder;
   uint64_t address = Climb(key, &request, &ladder, error);
   const auto is_short = [&] { return address == 0 && error->code == WEIR_ERROR_OUT_OF_MEMORY; };

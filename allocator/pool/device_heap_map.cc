@@ -23,7 +23,8 @@ bool DeviceHeap::IsComplete(const Handle& handle) const {
 }
 
 bool DeviceHeap::IsSupply(const Handle& handle) const {
-  return handle.arena() == nullptr || handle.arena()->owner()->key.pool == 0;
+  if (handle.pins > 0) return false;
+  return handle.arena() == nullptr || (moves_ && handle.arena()->owner()->key.pool == 0);
 }
 
 bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
@@ -126,7 +127,7 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
       !known.addresses_exhausted) {
     return Planned::kNeedsAddresses;
   }
-  if (MayStitch(*arena, request)) {
+  if (moves_ && MayStitch(*arena, request)) {
     const std::optional<Window> fresh = FindFreshPlace(*arena, request.block, request.alignment);
     if (fresh.has_value()) {
       const Planned planned = PlanWindow(request, rung, known, *fresh, /*stitch=*/true, change);
@@ -150,7 +151,7 @@ DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& r
   // What may be made new, in whole granules.
   const uint64_t hard = HardLimit();
   policy_.OnActive(stats_.active_bytes + request.block);
-  const uint64_t soft = std::min({hard, policy_.SoftLimit(hard), GcLimit()});
+  const uint64_t soft = moves_ ? std::min({hard, policy_.SoftLimit(hard), GcLimit()}) : hard;
   const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
     if (limit <= reserved) return uint64_t{0};
     return AlignDown(std::min(limit - reserved, rung.most_new), granule_);

@@ -162,9 +162,11 @@ uint64_t DeviceHeap::BytesIn(const std::vector<AddressRange>& ranges) {
 
 HeapError DeviceHeap::Compact(const weir_compact_options_t& options,
                               weir_compact_result_t* result) {
+  if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
   context_is_captured_.reset();
+  LookForHolders();
   const uint64_t start_ns = driver_->NowNs();
   const uint64_t until_ns =
       options.max_ms == 0 ? UINT64_MAX : start_ns + uint64_t{options.max_ms} * 1'000'000;
@@ -182,6 +184,10 @@ HeapError DeviceHeap::Compact(const weir_compact_options_t& options,
            status.ok()) {
     }
     if (status.is_fatal()) return DriverFailure(status);
+  }
+  {
+    MutexLock lock(heap_mu_);
+    moves_ = true;  // as in a trim; the next miss looks again
   }
   const DriverStatus released = ReleaseIdle(options.keep_bytes, /*may_wait=*/true);
   if (!released.ok()) status = released;

@@ -50,6 +50,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
   const Request& request = *noted;
   const CallSeries series(*driver_);
   context_is_captured_.reset();
+  LookForHolders();
   const bool may_wait = options_.ladder.wait, may_borrow = options_.ladder.borrow;
   uint64_t newest_deferred = 0, active_before = 0;
   {

@@ -32,6 +32,7 @@ HeapError DeviceHeap::RetainPool(uint64_t id) {
 }
 
 HeapError DeviceHeap::BeginRoute(uint64_t id, RouteFilter filter, void* user) {
+  if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);
   CloseContextEpochs();  // while a capture does not forbid it yet
   MutexLock lock(heap_mu_);
@@ -66,6 +67,7 @@ HeapError DeviceHeap::EndRoute(uint64_t id) {
 }
 
 HeapError DeviceHeap::ReleasePool(uint64_t id) {
+  if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);  // no miss is about to give the pool memory
   {
     MutexLock lock(heap_mu_);

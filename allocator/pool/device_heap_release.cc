@@ -32,6 +32,7 @@ uint64_t DeviceHeap::SpareBytes() {
 }
 
 HeapError DeviceHeap::Preallocate(uint64_t bytes) {
+  if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);
   if (!driver_->has_vmm()) {
     return {

@@ -113,6 +113,7 @@ void DeviceHeap::GatherFree(const Request& request, OomReport* report) {
   for (const Handle* h : handles_.all()) {
     if (h->is_idle() && IsSupply(*h) && IsComplete(*h)) report->idle += h->bytes;
   }
+  const bool moves = moves_;
   FreePieces pieces(report);
   for (const auto& stream : streams_) {
     const bool is_pool = stream->key.pool != 0;
@@ -133,6 +134,10 @@ void DeviceHeap::GatherFree(const Request& request, OomReport* report) {
             pieces.Add(Reason::kCapturePool, begin, bytes);
           } else if (!h->is_idle()) {
             pieces.Add(fits ? Reason::kOtherStream : Reason::kPartlyUsed, begin, bytes);
+          } else if (h->pins > 0) {
+            pieces.Add(Reason::kPinned, begin, bytes);
+          } else if (!moves) {
+            pieces.Add(Reason::kNotMoved, begin, bytes);
           } else if (!IsComplete(*h)) {
             pieces.Add(Reason::kNotComplete, begin, bytes);
           }

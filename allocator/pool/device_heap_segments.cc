@@ -4,6 +4,7 @@
 
 #include "allocator/pool/device_heap.h"
 #include "allocator/pool/stats.h"
+#include "allocator/vmm/map_executor.h"
 
 namespace weir {
 
@@ -51,10 +52,10 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   }
   const uint64_t start_ns = driver_->NowNs();
   DeviceAddress at = 0;
-  *status = driver_->AllocateClassic(bytes, &at);
+  *status = AllocateClassic(*driver_, bytes, &at);
   const uint64_t driver_ns = driver_->NowNs() - start_ns;
   const bool covered = status->ok() && PointerIndex::Get().Cover(at, bytes);
-  if (status->ok() && !covered) driver_->FreeClassic(at).IgnoreError();
+  if (status->ok() && !covered) FreeClassic(*driver_, at, bytes).IgnoreError();
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += driver_ns;
   records_.blocks.Unhold(1);

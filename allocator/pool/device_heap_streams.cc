@@ -66,6 +66,7 @@ StreamHeap* DeviceHeap::StreamFor(StreamKey key, HeapError* error) {
 HeapError DeviceHeap::StreamDestroyed(Stream stream) {
   const StreamKey key = KeyOf(stream);
   if (stream == kAnyStream || stream == kNoStream) return {};
+  if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);  // no miss of another thread is about to use the handle
   MutexLock lock(heap_mu_);
   for (const auto& gone : streams_) {

@@ -10,6 +10,7 @@
 namespace weir {
 
 HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
+  if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
   context_is_captured_.reset();
@@ -17,6 +18,7 @@ HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   {
     MutexLock lock(heap_mu_);
     FlushCaches();
+    moves_ = true;  // the program says so; the next miss looks again
     has_too_much = stats_.reserved_bytes > keep_bytes;
   }
   DriverStatus status = CompleteDeferred(/*wait=*/has_too_much);
@@ -94,7 +96,7 @@ DriverStatus DeviceHeap::ReleaseSegment(Handle* segment) {
     segment->taken = true;
   }
   const uint64_t start_ns = driver_->NowNs();
-  const DriverStatus status = driver_->FreeClassic(at);
+  const DriverStatus status = FreeClassic(*driver_, at, segment->bytes);
   const uint64_t driver_ns = driver_->NowNs() - start_ns;
   MutexLock lock(heap_mu_);
   stats_.driver_time_ns += driver_ns;
@@ -129,7 +131,8 @@ HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
   uint64_t kept_by_pools = 0;
   FlushKept();  // which counts for its handles
   for (const Handle* h : handles_.all()) {
-    if (h->is_idle() && !IsSupply(*h)) kept_by_pools += h->bytes;
+    if (h->is_idle() && h->arena() != nullptr && h->arena()->owner()->key.pool != 0)
+      kept_by_pools += h->bytes;
   }
   *free_bytes = std::min(*free_bytes, below_limit) + stats_.reserved_bytes - stats_.active_bytes -
                 kept_by_pools;
@@ -142,11 +145,13 @@ void DeviceHeap::SetMemoryLimit(uint64_t bytes) {
 }
 
 void DeviceHeap::GetStats(weir_stats_t* stats) {
+  const bool moves = driver_->has_vmm() && MayMove();
   MutexLock lock(heap_mu_);
   ReclaimRooms();
   *stats = stats_;
   stats->mechanisms_off = driver_->mechanisms_switched_off();
   stats->streams = streams_.size();
+  stats->grow_only = moves ? 0 : 1;
   stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
 }
 
@@ -202,6 +207,7 @@ std::string DeviceHeap::Verify() {
                             " is used, but does not own its memory");
     }
   }
+  if (const std::string broken = VerifyPins(); !broken.empty()) return broken;
   if (idle != cached) return "what no caller holds and is not free is not what the caches hold";
   if (reserved != stats_.reserved_bytes) return "reserved_bytes is not the sum of all handles";
   if (active != stats_.active_bytes) return "active_bytes is not the sum of all blocks in use";

@@ -1,7 +1,5 @@
 #include "allocator/pool/memory_callbacks.h"
 
-#include <algorithm>
-
 namespace weir {
 namespace {
 
@@ -14,28 +12,9 @@ MemoryCallbacks& MemoryCallbacks::Get() {
   return *callbacks;
 }
 
-void MemoryCallbacks::Add(const MemoryCallback& callback) {
-  MutexLock lock(mu_);
-  auto list = std::make_shared<List>(*list_);
-  list->push_back(callback);
-  list_ = std::move(list);
-}
-
-bool MemoryCallbacks::Remove(const MemoryCallback& callback) {
-  MutexLock lock(mu_);
-  auto list = std::make_shared<List>(*list_);
-  const auto found = std::find(list->begin(), list->end(), callback);
-  if (found == list->end()) return false;
-  list->erase(found);
-  list_ = std::move(list);
-  return true;
-}
-
 std::shared_ptr<const MemoryCallbacks::List> MemoryCallbacks::ForThisThread() {
   static const auto* const none = new std::shared_ptr<const List>(std::make_shared<List>());
-  if (in_callback) return *none;
-  MutexLock lock(mu_);
-  return list_;
+  return in_callback ? *none : callbacks_.Get();
 }
 
 uint64_t MemoryCallbacks::Call(const MemoryCallback& callback, int device, uint64_t bytes_needed) {

@@ -9,9 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/callback_list.h"
 
 namespace weir {
 
@@ -25,22 +24,20 @@ struct MemoryCallback {
 
 class MemoryCallbacks {
  public:
-  using List = std::vector<MemoryCallback>;  // in the order in which they were added
+  using List = CallbackList<MemoryCallback>::List;
 
   static MemoryCallbacks& Get();
 
-  void Add(const MemoryCallback& callback);
-  // False if it was not added. A call may still be under way on another thread afterwards.
-  bool Remove(const MemoryCallback& callback);
+  void Add(const MemoryCallback& callback) { callbacks_.Add(callback); }
+  // False if it was not added.
+  bool Remove(const MemoryCallback& callback) { return callbacks_.Remove(callback); }
   // Those to be asked by the calling thread: none inside a callback.
   std::shared_ptr<const List> ForThisThread();
   // What the callback says it has freed.
   static uint64_t Call(const MemoryCallback& callback, int device, uint64_t bytes_needed);
 
  private:
-  Mutex mu_;
-  // Never changed, only replaced: callbacks run without the lock.
-  std::shared_ptr<const List> list_ ABSL_GUARDED_BY(mu_) = std::make_shared<List>();
+  CallbackList<MemoryCallback> callbacks_;
 };
 
 }  // namespace weir

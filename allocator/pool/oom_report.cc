@@ -39,6 +39,10 @@ const char* NameOf(Reason reason) {
       return "capture_pool";
     case Reason::kSmallObjects:
       return "small_objects";
+    case Reason::kPinned:
+      return "pinned";
+    case Reason::kNotMoved:
+      return "not_moved";
   }
   return "";
 }
@@ -104,6 +108,11 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
         "release capture pools that are not needed: ", FormatBytes(unusable(Reason::kCapturePool)),
         " are idle there");
   }
+  add(unusable(Reason::kPinned),
+      "unpin ranges that nobody uses: ", FormatBytes(unusable(Reason::kPinned)),
+      " lie idle in them (weir_unpin_range)");
+  add(unusable(Reason::kNotMoved), "let Weir move idle memory (compaction:on, weir_observe_remap) ",
+      "or call weir_empty_cache: ", FormatBytes(unusable(Reason::kNotMoved)), " lie idle");
   if (!r.may_merge) {
     add(unusable(Reason::kPartlyUsed), "mode:tight would free up to ",
         FormatBytes(unusable(Reason::kPartlyUsed)), " between blocks in use");

@@ -16,13 +16,15 @@ namespace weir {
 struct OomReport {
   // Free memory that did not serve, by reason.
   enum class Reason : uint8_t {
-    kPartlyUsed,   // pieces too small for the request, in granules that hold blocks in use
-    kOtherStream,  // large enough, but in granules that another stream uses
-    kNotComplete,  // whole granules whose stream's work is not known to be complete
-    kCapturePool,  // in arenas of capture pools
-    kSmallObjects  // free objects in spans that hold objects in use
+    kPartlyUsed,    // pieces too small for the request, in granules that hold blocks in use
+    kOtherStream,   // large enough, but in granules that another stream uses
+    kNotComplete,   // whole granules whose stream's work is not known to be complete
+    kCapturePool,   // in arenas of capture pools
+    kSmallObjects,  // free objects in spans that hold objects in use
+    kPinned,        // whole granules that are pinned: they serve only where they are
+    kNotMoved       // whole granules, but memory is not moved (compaction)
   };
-  static constexpr size_t kReasons = 5;
+  static constexpr size_t kReasons = 7;
   struct Unusable {
     uint64_t bytes = 0;
     uint64_t largest = 0;  // contiguous

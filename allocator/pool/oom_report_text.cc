@@ -21,6 +21,10 @@ const char* Meaning(OomReport::Reason reason) {
       return "in capture pools";
     case OomReport::Reason::kSmallObjects:
       return "kept for small objects, beside some in use";
+    case OomReport::Reason::kPinned:
+      return "in whole granules that are pinned";
+    case OomReport::Reason::kNotMoved:
+      return "in whole granules, but memory is not moved";
   }
   return "";
 }
@@ -56,9 +60,10 @@ std::string Array(const Range& range, Fn fn) {
 std::string OrNull(uint64_t limit) { return limit == UINT64_MAX ? "null" : absl::StrCat(limit); }
 
 constexpr OomReport::Reason kAllReasons[] = {
-    OomReport::Reason::kPartlyUsed, OomReport::Reason::kOtherStream,
-    OomReport::Reason::kNotComplete, OomReport::Reason::kCapturePool,
-    OomReport::Reason::kSmallObjects};
+    OomReport::Reason::kPartlyUsed,   OomReport::Reason::kOtherStream,
+    OomReport::Reason::kNotComplete,  OomReport::Reason::kCapturePool,
+    OomReport::Reason::kSmallObjects, OomReport::Reason::kPinned,
+    OomReport::Reason::kNotMoved};
 static_assert(std::size(kAllReasons) == OomReport::kReasons);
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "allocator/vmm/map_executor.h"
 
+#include <algorithm>
+
+#include "allocator/vmm/remap_observers.h"
+
 namespace weir {
 namespace {
 
@@ -26,8 +30,11 @@ class Transaction {
       if (DriverStatus status = CreatePieces(); !status.ok()) return status;
     }
     for (Mapping* mapping : plan_.unmapped) {
+      Tell(*mapping, WEIR_REMAP_BEFORE_UNMAP);
+      leaving_ = mapping;
       if (DriverStatus s = driver_.Unmap(mapping->at, mapping->bytes); !s.ok()) return s;
       mapping->mapped = false;
+      leaving_ = nullptr;
     }
     for (Handle* handle : plan_.released) {
       if (DriverStatus s = driver_.ReleaseHandle(handle->id); !s.ok()) return s;
@@ -42,6 +49,10 @@ class Transaction {
     }
     for (const AddressRange& hole : plan_.holes) {
       if (DriverStatus s = driver_.SetAccess(hole.begin, hole.bytes); !s.ok()) return s;
+      ++accessible_holes_;
+      for (const Piece& piece : plan_.pieces) {
+        if (Contains(hole, piece)) Tell(*piece.mapping, WEIR_REMAP_AFTER_MAP);
+      }
     }
     return {};
   }
@@ -58,8 +69,9 @@ class Transaction {
   }
 
   void Rollback() {
+    if (leaving_ != nullptr) Tell(*leaving_, WEIR_REMAP_AFTER_MAP);  // it has stayed
     for (Piece& piece : plan_.pieces) {
-      if (piece.mapping->mapped) Undo(piece.mapping);
+      if (piece.mapping->mapped) Undo(piece.mapping, IsAccessible(piece));
     }
     for (Piece& piece : plan_.pieces) {
       if (!piece.created || piece.handle->id == 0 || piece.mapping->mapped) continue;
@@ -78,34 +90,68 @@ class Transaction {
     }
     if (!driver_.Map(mapping->at, mapping->bytes, handle->id).ok()) return;
     mapping->mapped = true;
-    if (!driver_.SetAccess(mapping->at, mapping->bytes).ok()) Undo(mapping);
+    if (driver_.SetAccess(mapping->at, mapping->bytes).ok()) {
+      Tell(*mapping, WEIR_REMAP_AFTER_MAP);
+    } else {
+      Undo(mapping, /*accessible=*/false);
+    }
   }
 
-  void Undo(Mapping* mapping) {
+  void Undo(Mapping* mapping, bool accessible) {
+    Tell(*mapping, WEIR_REMAP_BEFORE_UNMAP);
     if (driver_.Unmap(mapping->at, mapping->bytes).ok()) {
       mapping->mapped = false;
     } else {
       mapping->handle->stuck = true;
+      if (accessible) Tell(*mapping, WEIR_REMAP_AFTER_MAP);
     }
+  }
+
+  static bool Contains(const AddressRange& hole, const Piece& piece) {
+    return piece.at - hole.begin < hole.bytes;
+  }
+  bool IsAccessible(const Piece& piece) const {
+    const auto end = plan_.holes.begin() + static_cast<std::ptrdiff_t>(accessible_holes_);
+    return std::any_of(plan_.holes.begin(), end,
+                       [&](const AddressRange& hole) { return Contains(hole, piece); });
+  }
+  void Tell(const Mapping& mapping, weir_remap_event_t event) {
+    RemapObservers::Get().Tell(driver_.ordinal(), mapping.at, mapping.bytes, event);
   }
 
   const DeviceDriver& driver_;
   MapPlan& plan_;
+  const Mapping* leaving_ = nullptr;  // announced, and not known to be unmapped
+  size_t accessible_holes_ = 0;       // of plan_.holes, the first ones
 };
 
 }  // namespace
 
 DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) {
   const uint64_t at = remapping->mapping->at, bytes = remapping->mapping->bytes;
+  const auto tell = [&](weir_remap_event_t event) {
+    RemapObservers::Get().Tell(driver.ordinal(), at, bytes, event);
+  };
+  const auto unmap = [&] {
+    tell(WEIR_REMAP_BEFORE_UNMAP);
+    return driver.Unmap(at, bytes);
+  };
   const auto map = [&](const Handle& handle) {
     DriverStatus status = driver.Map(at, bytes, handle.id);
     if (!status.ok()) return status;
     status = driver.SetAccess(at, bytes);
-    if (!status.ok()) driver.Unmap(at, bytes).IgnoreError();
+    if (status.ok()) {
+      tell(WEIR_REMAP_AFTER_MAP);
+    } else {
+      unmap().IgnoreError();
+    }
     return status;
   };
-  DriverStatus status = driver.Unmap(at, bytes);
-  if (!status.ok()) return status;
+  DriverStatus status = unmap();
+  if (!status.ok()) {
+    tell(WEIR_REMAP_AFTER_MAP);  // it has stayed
+    return status;
+  }
   status = map(*remapping->to);
   remapping->done = status.ok();
   if (!status.ok() && !map(*remapping->from).ok()) remapping->from->stuck = true;
@@ -114,6 +160,20 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
 
 DriverStatus ExecuteMapPlan(const DeviceDriver& driver, MapPlan* plan) {
   return Transaction(driver, plan).Run();
+}
+
+DriverStatus AllocateClassic(const DeviceDriver& driver, uint64_t bytes, DeviceAddress* at) {
+  DriverStatus status = driver.AllocateClassic(bytes, at);
+  if (status.ok()) RemapObservers::Get().Tell(driver.ordinal(), *at, bytes, WEIR_REMAP_AFTER_MAP);
+  return status;
+}
+
+DriverStatus FreeClassic(const DeviceDriver& driver, DeviceAddress at, uint64_t bytes) {
+  RemapObservers& observers = RemapObservers::Get();
+  observers.Tell(driver.ordinal(), at, bytes, WEIR_REMAP_BEFORE_UNMAP);
+  DriverStatus status = driver.FreeClassic(at);
+  if (!status.ok()) observers.Tell(driver.ordinal(), at, bytes, WEIR_REMAP_AFTER_MAP);
+  return status;
 }
 
 }  // namespace weir

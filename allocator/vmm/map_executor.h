@@ -4,6 +4,10 @@
 // driver call fails. It works on handles that the caller has taken (Handle::taken), so it needs no
 // heap lock and must not hold it; the caller holds the space lock, has proved that no work uses
 // what is unmapped, and afterwards tells the heap what is mapped now.
+//
+// Observers (remap_observers.h) are told before each unmapping, of each mapping for itself, and
+// when the memory is accessible at its address. Where the driver refuses to unmap what is
+// accessible they are told that it is there again.
 #ifndef WEIR_VMM_MAP_EXECUTOR_H_
 #define WEIR_VMM_MAP_EXECUTOR_H_
 
@@ -33,6 +37,10 @@ struct Remapping {
 // Sets `done` if the addresses lead to `to` now; else they lead to `from` as before. Where the
 // driver refused to map them back `from` is marked stuck: what blocks had there is lost.
 DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping);
+
+// A segment by cuMemAlloc, and back. The caller has proved that nothing uses what is freed.
+DriverStatus AllocateClassic(const DeviceDriver& driver, uint64_t bytes, DeviceAddress* at);
+DriverStatus FreeClassic(const DeviceDriver& driver, DeviceAddress at, uint64_t bytes);
 
 }  // namespace weir
 

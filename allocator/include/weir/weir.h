@@ -48,7 +48,8 @@ typedef enum weir_status {
   WEIR_ERROR_NO_DEVICE = 5,        /* no driver, or no such device */
   WEIR_ERROR_CONFIGURATION = 6,    /* WEIR_CONF or an option is wrong */
   WEIR_ERROR_DRIVER = 7,           /* the CUDA driver reported an error that Weir cannot mend */
-  WEIR_ERROR_CORRUPT = 8           /* weir_verify found the heap damaged */
+  WEIR_ERROR_CORRUPT = 8,          /* weir_verify found the heap damaged */
+  WEIR_ERROR_IN_CALLBACK = 9       /* not inside a function of weir_observe_remap */
 } weir_status_t;
 
 /* ---- Configuration ----------------------------------------------------------------------------
@@ -208,7 +209,7 @@ typedef struct weir_compact_result {
   uint64_t released_bytes;  /* given back to the driver */
   uint64_t reserved_bytes;  /* still held */
   uint64_t driver_time_ns;  /* modelled on the simulated device */
-  uint64_t unused_[3];
+  uint64_t unused_[1];
 } weir_compact_result_t;
 
 /* Compacts the device's memory: merges partly used granules, then gives what is idle back to the
@@ -271,6 +272,51 @@ WEIR_API int weir_pop_tag(void);
 typedef enum weir_report_format { WEIR_REPORT_TEXT = 0, WEIR_REPORT_JSON = 1 } weir_report_format_t;
 WEIR_API size_t weir_oom_report(int device, int format, char* buffer, size_t size);
 
+/* ---- Pages that others hold --------------------------------------------------------------------
+ * Weir moves idle physical memory to other addresses and gives it back. Who registers device memory
+ * with a network card, exports it, or retains its handle holds the physical pages that an address
+ * had at that time, so those must stay: pin them, or follow the changes. Where a library that may
+ * register memory is loaded (libibverbs, UCX, NVSHMEM, GDRCopy) and no observer is there, Weir moves
+ * nothing and gives nothing back of itself, and says so once on stderr (option compaction); then
+ * only weir_empty_cache and weir_trim give memory back: call them when nothing is registered but
+ * what is pinned. Not in mode:passthrough, where every block is memory of its own. */
+
+/* Keeps the physical memory under [ptr, ptr + bytes) where it is: it is not unmapped, mapped at a
+ * further address, merged with other memory or given back until it is unpinned, not even by
+ * weir_empty_cache, and also when the blocks in it have been freed; it then serves other requests
+ * at the same addresses. Memory is pinned in whole physical handles, so more than the range may be
+ * kept (stats: pinned_bytes). Memory that has several addresses (stitch) keeps all of them.
+ * Everything in the range must be memory that Weir has mapped, else WEIR_ERROR_NOT_OWNED, or
+ * WEIR_ERROR_INVALID_ARGUMENT for 0 bytes, and nothing is pinned. May wait for a miss that is under
+ * way. Pins are counted: each needs a weir_unpin_range of the same pointer and bytes; a range that
+ * is not pinned is WEIR_ERROR_INVALID_ARGUMENT. */
+WEIR_API int weir_pin_range(const void* ptr, size_t bytes);
+WEIR_API int weir_unpin_range(const void* ptr, size_t bytes);
+
+/* Tells what Weir does to its addresses: before the physical memory at an address is unmapped (or
+ * freed, where it is a cuMemAlloc), and after memory was mapped at an address and is accessible. Of
+ * a change that fails too: what is told is always what is done, and memory that stays after all is
+ * told to be mapped again. Each range is one handle, and is unmapped as it was mapped. What was
+ * mapped before is not told, so observe before the first allocation. While an observer is there Weir
+ * moves memory whatever libraries are loaded: deregister what is registered in a range before it is
+ * unmapped. Calls of one device come one after the other, those of several devices at once.
+ *
+ * It is called on the thread that changes the mapping, during that call. It may call the driver, but
+ * not wait for another thread that calls Weir. Of Weir it may call what makes no driver call: frees,
+ * statistics, allocations for which a free block is there; all else fails with
+ * WEIR_ERROR_IN_CALLBACK. It must not throw. */
+typedef enum weir_remap_event {
+  WEIR_REMAP_BEFORE_UNMAP = 1,
+  WEIR_REMAP_AFTER_MAP = 2
+} weir_remap_event_t;
+typedef void (*weir_remap_observer_t)(int device, void* address, size_t bytes, int event,
+                                      void* user);
+WEIR_API int weir_observe_remap(weir_remap_observer_t observer, void* user);
+
+/* Removes what was added with the same two pointers. It may still be running on another thread:
+ * `user` must outlive the calls that are under way. */
+WEIR_API int weir_unobserve_remap(weir_remap_observer_t observer, void* user);
+
 /* ---- Statistics --------------------------------------------------------------------------------
  * requested: what callers asked for. allocated: the same, rounded up to blocks. active: allocated
  * plus freed but still in use by a stream. reserved: physical memory held by Weir. Always
@@ -309,7 +355,9 @@ typedef struct weir_stats {
   uint64_t served_callbacks; /* after a callback had been asked, */
   uint64_t served_merged;    /* after granules had been merged */
   uint64_t copied_bytes;     /* by merges */
-  uint64_t unused_[3];       /* room to grow without a change of size */
+  uint64_t pinned_bytes;     /* physical memory that weir_pin_range keeps where it is */
+  uint64_t grow_only;        /* 1 while idle memory is not moved, see compaction; else 0 */
+  uint64_t unused_[1];       /* room to grow without a change of size */
 } weir_stats_t;
 
 /* All zero, without a limit, for a device that has not been used yet: it is not started for this.

@@ -1,0 +1,27 @@
+#include "allocator/vmm/remap_observers.h"
+
+namespace weir {
+namespace {
+
+constinit thread_local bool in_observer = false;
+
+}  // namespace
+
+RemapObservers& RemapObservers::Get() {
+  static RemapObservers* const observers = new RemapObservers();
+  return *observers;
+}
+
+void RemapObservers::Tell(int device, uint64_t at, uint64_t bytes, weir_remap_event_t event) {
+  if (observers_.is_empty()) return;
+  const auto list = observers_.Get();
+  in_observer = true;
+  for (const RemapObserver& observer : *list) {
+    observer.function(device, reinterpret_cast<void*>(at), bytes, event, observer.user);
+  }
+  in_observer = false;
+}
+
+bool RemapObservers::inside() { return in_observer; }
+
+}  // namespace weir

@@ -1,0 +1,42 @@
+// RemapObservers: functions of the program that are told when Weir takes physical memory away from
+// an address and when there is some at an address (weir_observe_remap).
+//
+// One list for the process. They are called without the heap lock and under the device's space
+// lock, so an observer must not do what needs that lock; `inside` is how such calls are refused.
+#ifndef WEIR_VMM_REMAP_OBSERVERS_H_
+#define WEIR_VMM_REMAP_OBSERVERS_H_
+
+#include <cstdint>
+
+#include "allocator/base/callback_list.h"
+#include "weir/weir.h"
+
+namespace weir {
+
+struct RemapObserver {
+  weir_remap_observer_t function;
+  void* user;
+  friend bool operator==(const RemapObserver&, const RemapObserver&) = default;
+};
+
+class RemapObservers {
+ public:
+  static RemapObservers& Get();
+
+  void Add(const RemapObserver& observer) { observers_.Add(observer); }
+  // False if it was not added.
+  bool Remove(const RemapObserver& observer) { return observers_.Remove(observer); }
+  bool is_empty() const { return observers_.is_empty(); }
+
+  // Tells all of them, in the order in which they were added.
+  void Tell(int device, uint64_t at, uint64_t bytes, weir_remap_event_t event);
+  // Whether the calling thread is inside an observer.
+  static bool inside();
+
+ private:
+  CallbackList<RemapObserver> observers_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_VMM_REMAP_OBSERVERS_H_
