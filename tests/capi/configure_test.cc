@@ -1,40 +1,16 @@
 // How Weir starts: options of the environment and of weir_configure, and starts that fail. The pool
 // of a process can be set up once, so each case runs in a child process of its own.
 #include <dlfcn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
-#include "tests/support/catch.h"
+#include "tests/capi/in_child.h"
 #include "tools/simcuda/simcuda.h"
 #include "weir/weir.h"
 
+using weir::test::InChild;
+
 namespace {
-
-// Runs body in a child with this environment (nullptr: unset). The body returns the number of the
-// line that failed, 0 for none.
-int InChild(const char* conf, const char* disable, int (*body)()) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    conf == nullptr ? unsetenv("WEIR_CONF") : setenv("WEIR_CONF", conf, 1);
-    disable == nullptr ? unsetenv("WEIR_DISABLE") : setenv("WEIR_DISABLE", disable, 1);
-    const int line = body();
-    if (line != 0) std::fprintf(stderr, "line %d; last error: %s\n", line, weir_last_error());
-    _exit(line == 0 ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-#define EXPECT_IN_CHILD(condition)     \
-  do {                                 \
-    if (!(condition)) return __LINE__; \
-  } while (false)
 
 bool ErrorSays(const char* part) {
   return std::string(weir_last_error()).find(part) != std::string::npos;
