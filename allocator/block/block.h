@@ -76,7 +76,7 @@ struct Handle {
   uint32_t index = 0;         // its place in HandleTable
   uint32_t pins = 0;          // ranges that pin it: somebody else holds its pages (device_heap_pins.cc)
   bool taken = false;         // a miss or a trim has chosen it: nobody else may
-  bool stuck = false;         // mapped without access, and the driver refused to unmap it: lost
+  bool stuck = false;         // lost: the driver refused to unmap it, or memory beside it
   uint64_t stamp = 0;         // of the last look for duplicates that came across it
   uint64_t last_used_ns = 0;  // when the heap last saw that it was used
 

@@ -23,7 +23,7 @@ bool DeviceHeap::IsComplete(const Handle& handle) const {
 }
 
 bool DeviceHeap::IsSupply(const Handle& handle) const {
-  if (handle.pins > 0) return false;
+  if (handle.pins > 0 || handle.stuck) return false;
   return handle.arena() == nullptr || (moves_ && handle.arena()->owner()->key.pool == 0);
 }
 
@@ -329,7 +329,12 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
     }
     handles_.Delete(h);
   }
-  if (stuck) return nullptr;  // never hand the ranges out: the blocks stay busy for ever
+  if (stuck) {  // never hand the ranges out: the blocks stay busy for ever, and so what is in them
+    const auto lose = [](const Mapping* m) { m->handle->stuck = true; };
+    for (const Block* b : change->busy) Arena::ForEachMapping(b->begin, b->end(), nullptr, lose);
+    if (const Block* b = change->window) Arena::ForEachMapping(b->begin, b->end(), nullptr, lose);
+    return nullptr;
+  }
   for (Block* block : change->busy) block->arena->Settle(block, 0);
   if (change->window == nullptr) return nullptr;
   Block* settled = change->arena->Settle(change->window, change->begin);

@@ -16,9 +16,19 @@ inline sim::Config Device(uint64_t bytes, bool vmm = true) {
 inline HeapOptions DecayingOptions(bool stitch) {
   HeapOptions options;
   options.stitch = stitch;
+  options.mesh = Meshing::kPressure;
   options.idle_decay = 1e-9;
   options.release_threshold = 0;
   return options;
+}
+
+// Merges what can be merged, then gives idle memory back.
+inline HeapError Compact(HeapFixture& f, uint64_t keep_bytes) {
+  weir_compact_options_t options{};
+  options.merge = 1;
+  options.keep_bytes = keep_bytes;
+  weir_compact_result_t result;
+  return f.heap().Compact(options, &result);
 }
 
 }  // namespace weir::test

@@ -72,6 +72,8 @@ RandomResult RunRandom(const HeapOptions& options, bool vmm, bool pin, uint64_t 
       registered.push_back({std::make_unique<sim::Peer>(at, bytes), at, bytes});
     } else if (pick < 93 && !registered.empty()) {
       unregister(random() % registered.size());
+    } else if (pick < 95) {
+      REQUIRE(test::Compact(f, SIZE_MAX).ok());
     } else if (pick < 98) {
       REQUIRE(f.heap().Trim(random() % (64 * kMiB)).ok());
     } else {
@@ -112,7 +114,7 @@ RandomResult RunRandom(const HeapOptions& options, bool vmm, bool pin, uint64_t 
 
 TEST_CASE("peers keep their pinned pages whatever the program does", "[pins][model]") {
   const uint64_t seed = test::Seed();
-  uint64_t remapped = 0, stitched = 0;
+  uint64_t remapped = 0, stitched = 0, merged = 0;
   for (uint64_t round = 0; round < 8; ++round) {
     HeapOptions options = DecayingOptions(/*stitch=*/round % 2 == 1);
     if (round % 4 < 2) options.release_threshold = UINT64_MAX;
@@ -124,10 +126,12 @@ TEST_CASE("peers keep their pinned pages whatever the program does", "[pins][mod
     REQUIRE(pinned.mismatches == 0);
     REQUIRE(RunRandom(options, vmm, false, seed + round, 1500).broken > 0);
     remapped += pinned.stats.remapped_bytes;
+    merged += pinned.stats.merged_granules;
     stitched += pinned.stats.stitched_bytes;
   }
   REQUIRE(remapped > 0);
   REQUIRE(stitched > 0);
+  REQUIRE(merged > 0);
 }
 
 TEST_CASE("peers keep their pinned pages whichever driver call fails", "[pins][fault]") {

@@ -66,6 +66,7 @@ bool PeerSurvives(HeapFixture& f, sim::PeerHold how, bool pin) {
   f.FreeAsync(large, side);
   REQUIRE(f.heap().Trim(20 * kMiB).ok());
   REQUIRE(f.heap().EmptyCache().ok());
+  REQUIRE(test::Compact(f, 0).ok());
   mapped = peer->StillMapped() && mapped;
   if (pin) {
     REQUIRE(f.Stats().reserved_bytes == f.Stats().pinned_bytes);

@@ -2,6 +2,7 @@
 // well.
 #include <set>
 
+#include "tests/pool/pins_fixture.h"
 #include "tests/pool/remap_model.h"
 
 namespace weir {
@@ -17,7 +18,7 @@ sim::Config TightDevice(bool vmm) {
   return config;
 }
 
-// Growth, moves, replaced handles, stitching where that is on, trims. Returns the failures.
+// Growth, moves, replaced handles, stitching where that is on, merges, trims. Returns the failures.
 int RunScenario(HeapFixture& f) {
   int failures = 0;
   const CUstream side = f.NewStream();
@@ -48,6 +49,10 @@ int RunScenario(HeapFixture& f) {
     allocate(9 * kMiB, nullptr);
     f.heap().Trim(40 * kMiB).ok();
     free_all(0);
+    for (int i = 0; i < 24; ++i) allocate(700 * kKiB, nullptr);
+    free_all(4);
+    test::Compact(f, 0).ok();
+    free_all(0);
     allocate(50 * kMiB, nullptr);
     free_all(0);
   }
@@ -59,6 +64,7 @@ int RunScenario(HeapFixture& f) {
 HeapOptions Options(bool stitch) {
   HeapOptions options;
   options.stitch = stitch;
+  options.mesh = Meshing::kPressure;
   return options;
 }
 
@@ -78,6 +84,7 @@ TEST_CASE("an observer is told of each unmapping before and of each mapping afte
   REQUIRE(model.mapped_bytes() == 0);
   REQUIRE(sim::UsedBytes(0) == 0);
   if (vmm) REQUIRE(f.Stats().remapped_bytes > 0);
+  if (vmm) REQUIRE(f.Stats().merged_granules > 0);
   f.RequireNoRaces();
 }
 
