@@ -233,9 +233,10 @@ WEIR_API int weir_set_memory_fraction(int device, double fraction);
 /* ---- When memory is short ----------------------------------------------------------------------
  * A request that no free block fits climbs a ladder: frees whose work is complete, spares, new
  * memory within the limits, idle memory moved to where it is needed, memory borrowed from other
- * streams, then the host waits for the oldest deferred frees, one after the other, and at last the
- * callbacks are asked. After each step Weir looks again. Only then it fails, with a report. The
- * option ladder:... leaves steps out. The same request made again at once fails again. */
+ * streams, then the host waits for the oldest deferred frees, one after the other, partly used pages
+ * are merged (option mesh), and at last callbacks are asked. After each step Weir looks again, and
+ * only then it fails, with a report. The option ladder:... leaves steps out. The same request made
+ * again at once fails again. */
 
 /* Makes physical memory until at least `bytes` are reserved, so that later misses only map it. All
  * or nothing; may take long, and blocks other misses meanwhile. Beyond 4 GiB it is made in larger
