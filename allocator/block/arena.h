@@ -93,6 +93,10 @@ class Arena {
     ready_.ForEach(visit);
     for (Block* b = holes_; b != nullptr; b = b->bin_next) visit(b);
   }
+  template <typename Fn>
+  void ForEachReady(Fn fn) const {
+    ready_.ForEach([&fn](const Block* b) { fn(*b); });
+  }
   // Whether it has neither memory nor anything in use, only whole chunks of address space.
   bool IsEmpty() const;
   // The newest epoch in which memory was freed that shares a handle with the block, at any address.
@@ -151,6 +155,7 @@ class Arena {
   // Frees a block that is uncounted already and touches shared mappings.
   void FreeShared(Block* block, Epoch epoch);
   static void ReturnLent(const Mapping& guest, uint64_t begin, Epoch epoch);
+  // The last block of a guest mapping was freed.
   void BecomeShadow(const Mapping& dead_guest);
   std::string VerifyBlock(const Block& block) const;
   std::string VerifyMappings(const Block& block) const;

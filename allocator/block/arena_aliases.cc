@@ -96,6 +96,7 @@ void Arena::BecomeShadow(const Mapping& dead_guest) {
     Absorb(first, first->next);
   }
   first->state = BlockState::kShadow;
+  ++records_->dead_guests;
 }
 
 Block* Arena::CarveAcross(uint64_t begin, uint64_t bytes) {

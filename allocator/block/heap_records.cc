@@ -48,6 +48,7 @@ void HeapRecords::Detach(Mapping* mapping) {
   *link = mapping->next;
   mapping->next = nullptr;
   guests -= mapping->guest ? 1 : 0;
+  dead_guests -= mapping->guest && mapping->live == 0 ? 1 : 0;
   CountAgain(handle, before);
 }
 

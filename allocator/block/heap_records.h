@@ -62,6 +62,7 @@ struct HeapRecords {
   RecordPool<Mapping> mappings;
   uint64_t alias_bytes = 0;  // of all mappings but owners and guests
   uint64_t guests = 0;       // guest mappings
+  uint64_t dead_guests = 0;  // those of them that no block uses any more
   uint64_t stamp = 0;        // for Handle::stamp
   uint64_t clock = 0;        // large requests so far, for Mapping::last_use
 

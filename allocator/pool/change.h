@@ -22,6 +22,7 @@ struct DeviceHeap::Change {
 
   std::vector<Handle*> taken;       // nobody else may use or change them meanwhile
   std::vector<Mapping*> disturbed;  // ready ones outside the window that must not be used meanwhile
+  std::vector<AddressRange> lent;   // to guest mappings at the ends of the block
   bool is_move = false;             // charge the guard
 
   // Set by Mark.

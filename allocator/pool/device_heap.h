@@ -325,6 +325,17 @@ class DeviceHeap {
   Planned PlanWindow(const Request& request, const Rung& rung, const Known& known,
                      const Window& window, bool stitch, Change* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // device_heap_boundary.cc
+  Planned PlanBoundary(const Request& request, const Rung& rung, const Known& known,
+                       Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // Idle memory for what of `missing` bytes may not be made new; none is mapped in `keep`.
+  Planned ChooseSupply(const StreamHeap* owner, AddressRange keep, uint64_t missing,
+                       const Rung& rung, const Known& known, bool stitch,
+                       std::vector<Handle*>* victims) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  static bool IsOf(const StreamHeap* owner, const Handle& handle);
+  // The change takes them; those of the stitched stream stay mapped where they are.
+  static void TakeVictims(const std::vector<Handle*>& victims, const StreamHeap* stitched,
+                          Change* change);
   // Makes the records of a change and makes busy what it is about. May throw std::bad_alloc, and
   // has done nothing then.
   void Mark(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);

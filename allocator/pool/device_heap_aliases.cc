@@ -36,7 +36,7 @@ DriverStatus DeviceHeap::UnmapDeadGuests() {
   Change change;
   {
     MutexLock lock(heap_mu_);
-    if (records_.guests == 0) return {};
+    if (records_.dead_guests == 0) return {};
     for (const Handle* h : handles_.all()) {
       if (!IsSupply(*h)) continue;
       for (Mapping* m = h->mappings; m != nullptr; m = m->next) {

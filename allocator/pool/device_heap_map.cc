@@ -121,16 +121,19 @@ DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& r
                                            const Known& known, Change* change) {
   Arena* arena = change->arena;
   if (request.size_class >= 0) arena->owner()->spans.Reserve();
+  policy_.OnActive(stats_.active_bytes + request.block);
   arena->FlushKept();
   const Block* hole = arena->LargestHole();
   if ((hole == nullptr || hole->bytes < request.block + request.alignment) &&
       !known.addresses_exhausted) {
     return Planned::kNeedsAddresses;
   }
+  Planned planned = moves_ ? PlanBoundary(request, rung, known, change) : Planned::kNoMemory;
+  if (planned != Planned::kNoMemory) return planned;
   if (moves_ && MayStitch(*arena, request)) {
     const std::optional<Window> fresh = FindFreshPlace(*arena, request.block, request.alignment);
     if (fresh.has_value()) {
-      const Planned planned = PlanWindow(request, rung, known, *fresh, /*stitch=*/true, change);
+      planned = PlanWindow(request, rung, known, *fresh, /*stitch=*/true, change);
       if (planned != Planned::kNoMemory) return planned;
     }
   }
@@ -144,59 +147,81 @@ bool DeviceHeap::MayStitch(const Arena& arena, const Request& request) const {
          arena.owner()->key.pool == 0;
 }
 
-DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& rung,
-                                           const Known& known, const Window& window, bool stitch,
-                                           Change* change) {
-  if (window.missing > PoolRoom(change->arena->owner())) return Planned::kNoMemory;
+DeviceHeap::Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep,
+                                             uint64_t missing, const Rung& rung,
+                                             const Known& known, bool stitch,
+                                             std::vector<Handle*>* victims) {
+  if (missing > PoolRoom(owner)) return Planned::kNoMemory;
   // What may be made new, in whole granules.
   const uint64_t hard = HardLimit();
-  policy_.OnActive(stats_.active_bytes + request.block);
   const uint64_t soft = moves_ ? std::min({hard, policy_.SoftLimit(hard), GcLimit()}) : hard;
   const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
     if (limit <= reserved) return uint64_t{0};
     return AlignDown(std::min(limit - reserved, rung.most_new), granule_);
   };
   const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
-  StreamHeap* owner = change->arena->owner();
-  // What a stitch takes from its own stream stays mapped where it is: there is nothing to wait for.
-  const auto is_own = [&](const Handle& h) {
-    return stitch && h.arena() != nullptr && h.arena()->owner() == owner;
-  };
-
   // The rest comes from memory that lies idle; spares, which nothing has to be unmapped for, first.
-  const uint64_t spare = std::min(window.missing, SpareBytes());
-  const uint64_t deficit = std::max(spare, window.missing > room ? window.missing - room : 0);
-  std::vector<Handle*> victims;
-  if (deficit > 0) {
-    FlushKept();
-    VictimRules rules;
-    rules.keep_begin = window.busy_begin;
-    rules.keep_end = window.busy_end;
-    rules.is_complete = [&](const Handle& h) { return is_own(h) || IsComplete(h); };
-    std::vector<Handle*> supply;
-    std::copy_if(handles_.all().begin(), handles_.all().end(), std::back_inserter(supply),
-                 [this](const Handle* h) ABSL_NO_THREAD_SAFETY_ANALYSIS { return IsSupply(*h); });
-    victims = ChooseVictims(supply, deficit, rules);
-    uint64_t sum = 0;
-    for (const Handle* h : victims) sum += h->bytes;
-    // The host waits only where new memory cannot take the place of waiting.
-    if (sum < deficit && !known.proved) return Planned::kNeedsProof;
-    if (sum + room_below(hard) < window.missing) {
-      if (stitch) return Planned::kNoMemory;
-      // A capture forbids to record the marker that memory of the context would be waited for with.
-      std::erase_if(supply, [&](const Handle* h) {
-        return known.context_captured && !IsComplete(*h) && !CanWaitInCapture(*h);
-      });
-      rules.take_incomplete = rung.may_wait;
-      victims = ChooseVictims(supply, deficit, rules);
-      sum = 0;
-      for (const Handle* h : victims) sum += h->bytes;
-      if (sum + room_below(hard) < window.missing) return Planned::kNoMemory;
+  const uint64_t spare = std::min(missing, SpareBytes());
+  const uint64_t deficit = std::max(spare, missing > room ? missing - room : 0);
+  if (deficit == 0) return Planned::kYes;
+  FlushKept();
+  VictimRules rules;
+  rules.keep_begin = keep.begin;
+  rules.keep_end = keep.begin + keep.bytes;
+  rules.is_complete = [&](const Handle& h) {
+    return (stitch && IsOf(owner, h)) || IsComplete(h);
+  };
+  std::vector<Handle*> supply;
+  std::copy_if(handles_.all().begin(), handles_.all().end(), std::back_inserter(supply),
+               [this](const Handle* h) ABSL_NO_THREAD_SAFETY_ANALYSIS { return IsSupply(*h); });
+  *victims = ChooseVictims(supply, deficit, rules);
+  const auto sum = [&] {
+    uint64_t bytes = 0;
+    for (const Handle* h : *victims) bytes += h->bytes;
+    return bytes;
+  };
+  // The host waits only where new memory cannot take the place of waiting.
+  if (sum() < deficit && !known.proved) return Planned::kNeedsProof;
+  if (sum() + room_below(hard) >= missing) return Planned::kYes;
+  if (stitch) return Planned::kNoMemory;
+  // A capture forbids to record the marker that memory of the context would be waited for with.
+  std::erase_if(supply, [&](const Handle* h) {
+    return known.context_captured && !IsComplete(*h) && !CanWaitInCapture(*h);
+  });
+  rules.take_incomplete = rung.may_wait;
+  *victims = ChooseVictims(supply, deficit, rules);
+  return sum() + room_below(hard) >= missing ? Planned::kYes : Planned::kNoMemory;
+}
+
+bool DeviceHeap::IsOf(const StreamHeap* owner, const Handle& handle) {
+  return handle.arena() != nullptr && handle.arena()->owner() == owner;
+}
+
+void DeviceHeap::TakeVictims(const std::vector<Handle*>& victims, const StreamHeap* stitched,
+                             Change* change) {
+  for (Handle* h : victims) {
+    change->taken.push_back(h);
+    change->is_move |= h->mappings != nullptr;
+    for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
+      if (stitched == nullptr || !IsOf(stitched, *h)) {
+        change->plan.unmapped.push_back(m);
+      } else if (!m->guest) {
+        change->disturbed.push_back(m);
+      }
     }
   }
+}
 
-  change->begin = window.begin;
-  change->bytes = request.block;
+DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& rung,
+                                           const Known& known, const Window& window, bool stitch,
+                                           Change* change) {
+  // What a stitch takes from its own stream stays mapped where it is: there is nothing to wait for.
+  StreamHeap* owner = change->arena->owner();
+  std::vector<Handle*> victims;
+  const AddressRange keep{window.busy_begin, window.busy_end - window.busy_begin};
+  const Planned supply = ChooseSupply(owner, keep, window.missing, rung, known, stitch, &victims);
+  if (supply != Planned::kYes) return supply;
+
   const uint64_t handle_bytes = policy_.HandleBytes(stats_.reserved_bytes, granule_);
   uint64_t busy_end = window.busy_end;
   if (stitch) {
@@ -208,17 +233,7 @@ DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& r
   } else {
     change->plan = TileHoles(window.holes, victims, handle_bytes);
   }
-  for (Handle* h : victims) {
-    change->taken.push_back(h);
-    change->is_move |= h->mappings != nullptr;
-    for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
-      if (is_own(*h)) {
-        if (!m->guest) change->disturbed.push_back(m);
-      } else {
-        change->plan.unmapped.push_back(m);
-      }
-    }
-  }
+  TakeVictims(victims, stitch ? owner : nullptr, change);
   // Memory in the window that is mapped elsewhere too must not be handed out there meanwhile.
   Arena::ForEachMapping(window.busy_begin, window.busy_end, nullptr, [&](Mapping* here) {
     if (!here->shared) return;
@@ -227,6 +242,8 @@ DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& r
       if (m != here && !m->guest) change->disturbed.push_back(m);
     }
   });
+  change->begin = window.begin;
+  change->bytes = request.block;
   change->run = window.run;
   change->busy_begin = window.busy_begin;
   change->busy_end = busy_end;
@@ -244,7 +261,9 @@ void DeviceHeap::Mark(Change* change) {
   const size_t mappings = plan.unmapped.size() + change->disturbed.size();
   change->busy.reserve(mappings);
   change->taken.reserve(change->taken.size() + created);
-  size_t records = 6 * (mappings + plan.pieces.size()) + 4 * plan.holes.size() + 32;
+  // Of lent ranges: 2 to cut them out, 2 for the free of the block (Arena::BecomeGuest).
+  size_t records = 6 * (mappings + plan.pieces.size() + change->lent.size()) +
+                   4 * plan.holes.size() + 32;
   for (const Piece& piece : plan.pieces) {
     if (piece.created) continue;
     for (const Mapping* m = piece.handle->mappings; m != nullptr; m = m->next) records += 2;
@@ -270,6 +289,9 @@ void DeviceHeap::Mark(Change* change) {
   }
   for (const auto& list : {&plan.unmapped, &change->disturbed}) {
     for (const Mapping* m : *list) change->busy.push_back(m->arena->CarveMapping(*m));
+  }
+  for (const AddressRange& range : change->lent) {
+    PointerIndex::Get().FindContaining(range.begin)->arena->Lend(range.begin, range.bytes);
   }
   records_.blocks.Hold(records);
   change->held_records = records;
@@ -301,7 +323,7 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
   for (const Piece& piece : plan.pieces) {
     Mapping* m = piece.mapping;
     if (m->mapped) {
-      if (!piece.created) {
+      if (!piece.created && !piece.guest) {
         (piece.handle->mappings == nullptr ? stats_.remapped_bytes : stats_.stitched_bytes) +=
             piece.bytes;
       }
@@ -329,6 +351,15 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
     }
     handles_.Delete(h);
   }
+  success = success && !stuck;
+  for (const AddressRange& range : change->lent) {
+    if (success) {
+      records_.blocks.Hold(2);
+    } else {
+      Block* lent = index.FindContaining(range.begin);
+      lent->arena->Free(lent, /*epoch=*/0, /*keep=*/false);
+    }
+  }
   if (stuck) {  // never hand the ranges out: the blocks stay busy for ever, and so what is in them
     const auto lose = [](const Mapping* m) { m->handle->stuck = true; };
     for (const Block* b : change->busy) Arena::ForEachMapping(b->begin, b->end(), nullptr, lose);
@@ -338,7 +369,10 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
   for (Block* block : change->busy) block->arena->Settle(block, 0);
   if (change->window == nullptr) return nullptr;
   Block* settled = change->arena->Settle(change->window, change->begin);
-  return success ? change->arena->CarveLive(settled, change->begin, change->bytes) : nullptr;
+  if (!success) return nullptr;
+  if (change->lent.empty()) return change->arena->CarveLive(settled, change->begin, change->bytes);
+  ++stats_.shared_blocks;
+  return change->arena->CarveAcross(change->begin, change->bytes);
 }
 
 DriverStatus DeviceHeap::CarryAndCommit(Change* change) {

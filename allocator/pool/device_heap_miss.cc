@@ -64,6 +64,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
     *error = DriverFailure(status);
     return 0;
   }
+  UnmapDeadGuests().IgnoreError();  // they only cost address space
   // After a rung that may have made memory free.
   const auto look_again = [&](LadderRung rung) {
     space_mu_.AssertHeld();
