@@ -49,6 +49,9 @@ struct HeapOptions {
   double soft_limit = 0.05;
   double soft_limit_max = 0.15;
   uint64_t soft_limit_slack = 8 * kMiB;
+  // From a peak of this share of the device's memory (or of the limit) on memory grows freely:
+  // there is nothing left to spare it for, and moving it early breaks it up.
+  double soft_limit_until = 0.8;
 
   // The guard: a token bucket of driver time. Each large request adds guard_refill_us, up to
   // guard_burst_ms; the time that moving memory took is taken out.

@@ -78,6 +78,7 @@ bool SetMode(std::string_view text, ProcessOptions* options) {
   const bool tight = text == "tight", serving = text == "serving";
   heap.soft_limit = tight ? 0.02 : initial.soft_limit;
   heap.max_handle_bytes = tight || serving ? 2 * kMiB : initial.max_handle_bytes;
+  heap.soft_limit_until = tight ? 0.5 : initial.soft_limit_until;
   heap.guard_refill_us = tight ? 20 : initial.guard_refill_us;  // its moves are of more handles
   heap.stitch = tight;
   heap.mesh = tight ? Meshing::kPressure : Meshing::kNever;
@@ -159,7 +160,7 @@ constexpr Knob kKnobs[] = {
     {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
     {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
     {"mode", "default|tight|serving|passthrough", "default",
-     "presets: tight: least memory (stitch, mesh, soft_limit:0.02, max_handle:2MiB, "
+     "presets: tight: least memory (stitch, mesh, soft_limit:0.02, soft_limit_until:0.5, max_handle:2MiB, "
      "guard_refill_us:20); serving: "
      "boundary, max_handle:2MiB; passthrough: every request goes to the driver",
      &SetMode},
@@ -190,6 +191,9 @@ constexpr Knob kKnobs[] = {
      &SetNumber<&HeapOptions::soft_limit_max, 10>},
     {"soft_limit_slack", "BYTES", "8MiB", "added to the soft limit",
      &SetBytes<&HeapOptions::soft_limit_slack>},
+    {"soft_limit_until", "FRACTION", "0.8",
+     "no soft limit once the peak is so much of the device's memory or of the limit",
+     &SetNumber<&HeapOptions::soft_limit_until, 1>},
     {"guard_refill_us", "MICROSECONDS", "5", "driver time that a large request earns for moving",
      &SetNumber<&HeapOptions::guard_refill_us, 1'000'000>},
     {"guard_burst_ms", "MILLISECONDS", "100", "most that can be saved up",

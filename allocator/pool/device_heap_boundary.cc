@@ -18,7 +18,7 @@ DeviceHeap::Planned DeviceHeap::PlanBoundary(const Request& request, const Rung&
                                              const Known& known, Change* change) {
   Arena* arena = change->arena;
   StreamHeap* owner = arena->owner();
-  if (!options_.share_boundaries || arena != &owner->large || owner->key.pool != 0 ||
+  if (!(options_.share_boundaries || rung.may_share) || arena != &owner->large || owner->key.pool != 0 ||
       request.alignment > kBlockAlignment || request.block < 2 * granule_) {
     return Planned::kNoMemory;
   }
@@ -27,14 +27,14 @@ DeviceHeap::Planned DeviceHeap::PlanBoundary(const Request& request, const Rung&
       hard > stats_.reserved_bytes
           ? AlignDown(std::min(hard - stats_.reserved_bytes, rung.most_new), granule_)
           : 0;
-  if (room >= request.block + 2 * granule_) return Planned::kNoMemory;
+  if (room >= request.block + 2 * granule_ && !rung.may_share) return Planned::kNoMemory;
   FlushKept();
   uint64_t idle = 0;
   for (const Handle* h : handles_.all()) {
     if (h->is_idle() && !h->taken && IsSupply(*h)) idle += h->bytes;
   }
   const double least = kShortage * static_cast<double>(hard) + static_cast<double>(request.block);
-  if (static_cast<double>(idle) >= least) return Planned::kNoMemory;
+  if (static_cast<double>(idle) >= least && !rung.may_share) return Planned::kNoMemory;
 
   FreeEnds ends;
   CollectFreeEnds(owner->small, &ends);

@@ -149,6 +149,10 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
     if (const uint64_t address = make()) return address;
     if (IsShortage(status)) measure();
   }
+  if (may_merge && IsShortage(status) && ladder->missing_in_pool == 0) {
+    rung.may_share = true;
+    if (const uint64_t address = make()) return address;
+  }
   if (!IsShortage(status)) {
     *error = DriverFailure(status);
     return 0;

@@ -41,7 +41,7 @@ class GrowthPolicy {
   uint64_t SoftLimit(uint64_t hard_limit) const {
     // Close to the end there is nothing to spare memory for; moving it early only breaks it up.
     const double peak = static_cast<double>(std::max(peak_, last_peak_));
-    if (peak * kNear >= static_cast<double>(hard_limit)) return hard_limit;
+    if (peak >= options_.soft_limit_until * static_cast<double>(hard_limit)) return hard_limit;
     const double share = moving_is_affordable() ? options_.soft_limit : options_.soft_limit_max;
     const double limit = peak * (1 + share);
     if (limit >= 9e18) return UINT64_MAX;
@@ -61,7 +61,6 @@ class GrowthPolicy {
   // now needs less must not grow as if it needed what it once did.
   static constexpr uint64_t kWindow = 1 << 16;
 
-  static constexpr double kNear = 1.25;
 
   const HeapOptions options_;
   double tokens_us_;

@@ -19,6 +19,7 @@ inline constexpr std::array<const char*, kLadderRungs> kLadderRungNames = {
 struct Rung {
   bool within_soft_limit;
   bool may_wait;                   // on the host
+  bool may_share = false;          // boundaries, however much memory is idle
   uint64_t most_new = UINT64_MAX;  // bytes that may be made new, whatever the limits allow
 };
 // What such a rung has found out before it plans again.
