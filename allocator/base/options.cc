@@ -160,7 +160,8 @@ constexpr Knob kKnobs[] = {
     {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
     {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
     {"mode", "default|tight|serving|passthrough", "default",
-     "presets: tight: least memory (stitch, mesh, soft_limit:0.02, soft_limit_until:0.5, max_handle:2MiB, "
+     "presets: tight: least memory (stitch, mesh, soft_limit:0.02, soft_limit_until:0.5, "
+     "max_handle:2MiB, "
      "guard_refill_us:20); serving: "
      "boundary, max_handle:2MiB; passthrough: every request goes to the driver",
      &SetMode},
@@ -218,7 +219,7 @@ constexpr Knob kKnobs[] = {
     {"boundary", "on|off", "off",
      "a large block may begin and end in free parts of granules that others use",
      &SetSwitch<&HeapOptions::share_boundaries>},
-    {"marker_bytes", "BYTES", "64MiB", "freed by a stream before it records a marker",
+    {"marker_bytes", "BYTES", "128MiB", "freed by a stream before it records a marker",
      &SetBytes<&HeapOptions::marker_bytes>},
     {"borrow", "never|pressure|small", "pressure",
      "when a stream takes free parts of granules that another stream uses", &SetBorrow},

@@ -14,6 +14,9 @@
 namespace weir {
 namespace {
 
+// How many there are while the program uses one stream: it, and the one for memory of any stream.
+constexpr size_t kStreamsOfOne = 2;
+
 // Room for the arenas of some hundred streams, also where the device is small.
 #if defined(__SANITIZE_THREAD__)
 constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
@@ -249,8 +252,14 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
     FreeBehind(found, address, user, record_marker);
     return;
   }
-  CountFree(RequestedBytes(found), BytesOf(found));
+  const uint64_t bytes = BytesOf(found);
+  CountFree(RequestedBytes(found), bytes);
   MarkNotHeld(found);
+  // A marker early on, so that the memory is complete by the time another stream wants it.
+  if (found.block->arena == &user->large && streams_.size() > kStreamsOfOne) {
+    user->unmarked_bytes += bytes;
+    *record_marker |= user->unmarked_bytes >= options_.marker_bytes;
+  }
   PutBack(found, /*keep=*/true);
 }
 
@@ -306,9 +315,24 @@ void DeviceHeap::TryCompleteDeferred() {
     const CallSeries series(*driver_);
     context_is_captured_.reset();
     LookForHolders();
-    if (!CompleteDeferred(/*wait=*/false).is_fatal()) ReleaseByPolicy();
+    if (!CompleteDeferred(/*wait=*/false).is_fatal()) {
+      MarkFrees();
+      ReleaseByPolicy();
+    }
   } catch (const std::bad_alloc&) {
     // Only a head start: a miss tries again.
+  }
+}
+
+void DeviceHeap::MarkFrees() {
+  for (StreamHeap* stream : Streams()) {
+    {
+      MutexLock lock(heap_mu_);
+      if (stream->unmarked_bytes < options_.marker_bytes) continue;
+      stream->unmarked_bytes = 0;
+    }
+    if (!CloseEpoch(&stream->timeline).ok()) continue;  // a miss tries again
+    stream->timeline.Poll({*driver_, events_}).IgnoreError();
   }
 }
 

@@ -223,6 +223,8 @@ class DeviceHeap {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.
   void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  // Records markers on streams that have freed much since the last one.
+  void MarkFrees() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // A deferred free takes effect: the memory may be reused in its owner's order.
   void Release(const Found& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // The same for what is not counted as active any more. Keep: as the arena's last freed block.
@@ -326,8 +328,8 @@ class DeviceHeap {
                      const Window& window, bool stitch, Change* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // device_heap_boundary.cc
-  Planned PlanBoundary(const Request& request, const Rung& rung, const Known& known,
-                       Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  Planned PlanBoundary(const Request& request, const Rung& rung, const Known& known, Change* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Idle memory for what of `missing` bytes may not be made new; none is mapped in `keep`.
   Planned ChooseSupply(const StreamHeap* owner, AddressRange keep, uint64_t missing,
                        const Rung& rung, const Known& known, bool stitch,

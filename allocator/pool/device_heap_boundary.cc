@@ -18,8 +18,8 @@ DeviceHeap::Planned DeviceHeap::PlanBoundary(const Request& request, const Rung&
                                              const Known& known, Change* change) {
   Arena* arena = change->arena;
   StreamHeap* owner = arena->owner();
-  if (!(options_.share_boundaries || rung.may_share) || arena != &owner->large || owner->key.pool != 0 ||
-      request.alignment > kBlockAlignment || request.block < 2 * granule_) {
+  if (!(options_.share_boundaries || rung.may_share) || arena != &owner->large ||
+      owner->key.pool != 0 || request.alignment > kBlockAlignment || request.block < 2 * granule_) {
     return Planned::kNoMemory;
   }
   const uint64_t hard = HardLimit();
@@ -57,7 +57,8 @@ DeviceHeap::Planned DeviceHeap::PlanBoundary(const Request& request, const Rung&
     change->plan = TileHoles({{middle, shared.whole * granule_}}, victims,
                              policy_.HandleBytes(stats_.reserved_bytes, granule_));
   }
-  for (const auto& [end, place] : {std::pair(shared.tail, at), std::pair(shared.head, middle_end)}) {
+  for (const auto& [end, place] :
+       {std::pair(shared.tail, at), std::pair(shared.head, middle_end)}) {
     if (end.bytes == 0) continue;
     Piece piece{place, granule_, end.mapping->handle, /*created=*/false};
     piece.guest = true;

@@ -148,9 +148,8 @@ bool DeviceHeap::MayStitch(const Arena& arena, const Request& request) const {
 }
 
 DeviceHeap::Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep,
-                                             uint64_t missing, const Rung& rung,
-                                             const Known& known, bool stitch,
-                                             std::vector<Handle*>* victims) {
+                                             uint64_t missing, const Rung& rung, const Known& known,
+                                             bool stitch, std::vector<Handle*>* victims) {
   if (missing > PoolRoom(owner)) return Planned::kNoMemory;
   // What may be made new, in whole granules.
   const uint64_t hard = HardLimit();
@@ -168,9 +167,7 @@ DeviceHeap::Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRan
   VictimRules rules;
   rules.keep_begin = keep.begin;
   rules.keep_end = keep.begin + keep.bytes;
-  rules.is_complete = [&](const Handle& h) {
-    return (stitch && IsOf(owner, h)) || IsComplete(h);
-  };
+  rules.is_complete = [&](const Handle& h) { return (stitch && IsOf(owner, h)) || IsComplete(h); };
   std::vector<Handle*> supply;
   std::copy_if(handles_.all().begin(), handles_.all().end(), std::back_inserter(supply),
                [this](const Handle* h) ABSL_NO_THREAD_SAFETY_ANALYSIS { return IsSupply(*h); });
@@ -262,8 +259,8 @@ void DeviceHeap::Mark(Change* change) {
   change->busy.reserve(mappings);
   change->taken.reserve(change->taken.size() + created);
   // Of lent ranges: 2 to cut them out, 2 for the free of the block (Arena::BecomeGuest).
-  size_t records = 6 * (mappings + plan.pieces.size() + change->lent.size()) +
-                   4 * plan.holes.size() + 32;
+  size_t records =
+      6 * (mappings + plan.pieces.size() + change->lent.size()) + 4 * plan.holes.size() + 32;
   for (const Piece& piece : plan.pieces) {
     if (piece.created) continue;
     for (const Mapping* m = piece.handle->mappings; m != nullptr; m = m->next) records += 2;
@@ -320,6 +317,11 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
     records_.Detach(m);
     records_.mappings.Delete(m);
   }
+  for (const Handle* h : plan.released) {  // before what was created: they were never held together
+    if (h->id != 0) continue;
+    WEIR_STAT_SUB(stats_, reserved_bytes, h->bytes);
+    WEIR_STAT_SUB(stats_, handles, 1);
+  }
   for (const Piece& piece : plan.pieces) {
     Mapping* m = piece.mapping;
     if (m->mapped) {
@@ -343,9 +345,12 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
     h->taken = false;
     stuck |= h->stuck;
     if (h->id != 0) continue;
-    const bool existed = std::none_of(plan.pieces.begin(), plan.pieces.end(),
-                                      [h](const Piece& p) { return p.created && p.handle == h; });
-    if (existed) {
+    // Lost in a rollback: neither given back as planned, nor made and taken away again.
+    const bool counted =
+        std::none_of(plan.pieces.begin(), plan.pieces.end(),
+                     [h](const Piece& p) { return p.created && p.handle == h; }) &&
+        std::find(plan.released.begin(), plan.released.end(), h) == plan.released.end();
+    if (counted) {
       WEIR_STAT_SUB(stats_, reserved_bytes, h->bytes);
       WEIR_STAT_SUB(stats_, handles, 1);
     }

@@ -122,6 +122,7 @@ bool DeviceHeap::OwnsSegmentAt(uint64_t address) {
 }
 
 HeapError DeviceHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
+  TryCompleteDeferred();  // what was freed and is complete counts as free
   if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok())
     return DriverFailure(status);
   MutexLock lock(heap_mu_);

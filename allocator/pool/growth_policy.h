@@ -61,7 +61,6 @@ class GrowthPolicy {
   // now needs less must not grow as if it needed what it once did.
   static constexpr uint64_t kWindow = 1 << 16;
 
-
   const HeapOptions options_;
   double tokens_us_;
   uint64_t peak_ = 0;       // of active bytes, in this window

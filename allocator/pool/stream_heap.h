@@ -59,6 +59,7 @@ struct StreamHeap {
   Arena large;
   std::unique_ptr<ContextReplay> replay;  // of `large`, with stitching
   SpanLists spans;                        // cut from blocks of `small`, or borrowed
+  uint64_t unmarked_bytes = 0;  // freed in `large` since MarkFrees, if there are other streams
   // Heap lock. How many blocks in arenas of other streams are this one's; and those of them that
   // were freed and wait for this stream before they go back, the newest first.
   uint64_t borrowed = 0;

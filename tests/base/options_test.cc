@@ -69,7 +69,7 @@ TEST_CASE("options that are not named keep their defaults", "[options]") {
   CHECK(options.heap.guard_burst_ms == 100);
   CHECK(options.heap.handle_divisor == 512);
   CHECK(options.heap.max_handle_bytes == 128 * kMiB);
-  CHECK(options.heap.marker_bytes == 64 * kMiB);
+  CHECK(options.heap.marker_bytes == 128 * kMiB);
   CHECK(options.heap.thread_cache_bytes == 8 * kMiB);
 }
 

@@ -180,7 +180,7 @@ WEIR_API int weir_set_device(int device);
 WEIR_API int weir_get_device(int* device);
 
 /* Bytes that can still be allocated (free on the device plus idle in Weir, within the limit), and
- * the device's total. Makes one driver call. */
+ * the device's total. Calls the driver, and waits for nothing. */
 WEIR_API int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_bytes);
 
 /* ---- Giving memory back ------------------------------------------------------------------------
