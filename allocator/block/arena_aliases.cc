@@ -42,7 +42,7 @@ void Arena::FreeShared(Block* block, Epoch epoch) {
   const uint64_t begin = block->begin, end = block->end();
   Block* piece = block;  // what is left of it, in no list
   ForEachMapping(begin, end, nullptr, [&](Mapping* m) {
-    if (!m->guest) return;
+    if (!m->guest && m->mapped) return;
     const uint64_t low = std::max(begin, m->at), high = std::min(end, m->at + m->bytes);
     if (low > piece->begin) {
       Block* rest = SplitAt(piece, low);
@@ -51,10 +51,11 @@ void Arena::FreeShared(Block* block, Epoch epoch) {
     }
     Block* blocked = piece;
     piece = high < piece->end() ? SplitAt(piece, high) : nullptr;
-    blocked->state = BlockState::kBlocked;
+    blocked->state = m->guest ? BlockState::kBlocked : BlockState::kBusy;
     blocked->span = nullptr;
     blocked->requested.store(Block::kNotHeld);
     records_->blocks.Unhold(2);
+    if (!m->guest) return;  // lost (DeviceHeap::CommitMerge): nobody may have it again
     ReturnLent(*m, low, epoch);
     if (m->live == 0) BecomeShadow(*m);
   });

@@ -138,14 +138,18 @@ bool DeviceHeap::CommitMerge(MergeStep* step) {
     ++stats_.merged_granules;
     return true;
   }
-  // As it was before.
-  records_.blocks.Unhold(2 * step->used.size());
+  const bool is_lost = old_handle->stuck;  // mapped nowhere; the frees to come still need records
+  if (!is_lost) records_.blocks.Unhold(2 * step->used.size());
   for (const AddressRange& range : step->used) {
     Block* lent =
         PointerIndex::Get().FindContaining(step->merge.host->at + (range.begin - guest->at));
     lent->arena->Free(lent, /*epoch=*/0, /*keep=*/false);
   }
-  if (old_handle->stuck) return false;
+  if (is_lost) {
+    guest->mapped = false;
+    guest->shared = true;  // so that frees see that it is not mapped
+    return false;
+  }
   const uint64_t end = guest->at + granule_;
   for (Block* b = PointerIndex::Get().FindContaining(guest->at); b != nullptr && b->begin < end;
        b = b->next) {
