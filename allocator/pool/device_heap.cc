@@ -34,7 +34,7 @@ HeapOptions WithoutContradictions(HeapOptions options) {
 }  // namespace
 
 DeviceHeap::DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
-    : driver_(std::move(driver)), options_(WithoutContradictions(options)), policy_(options) {
+    : HeapState(std::move(driver), WithoutContradictions(options)) {
   stats_.memory_limit = options.memory_limit;
 }
 
@@ -179,7 +179,7 @@ uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* bl
 
 // ---- Free ---------------------------------------------------------------------------------------
 
-DeviceHeap::Found DeviceHeap::Find(uint64_t address) {
+Found DeviceHeap::Find(uint64_t address) {
   Block* block = PointerIndex::Get().Find(address);
   Found found;
   if (block != nullptr && block->span != nullptr) {
@@ -252,9 +252,9 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
     FreeBehind(found, address, user, record_marker);
     return;
   }
-  const uint64_t bytes = BytesOf(found);
-  CountFree(RequestedBytes(found), bytes);
-  MarkNotHeld(found);
+  const uint64_t bytes = found.bytes();
+  CountFree(found.requested(), bytes);
+  found.MarkNotHeld();
   // A marker early on, so that the memory is complete by the time another stream wants it.
   if (found.block->arena == &user->large && streams_.size() > kStreamsOfOne) {
     user->unmarked_bytes += bytes;
@@ -272,10 +272,10 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
       if (use != user) waits.push_back(&use->timeline);
     }
   }
-  const uint64_t bytes = BytesOf(found), requested = RequestedBytes(found);
+  const uint64_t bytes = found.bytes(), requested = found.requested();
   if (!waits.empty()) DeferBehind(waits, address, bytes);
   uses_.erase(address);  // from here on nothing refuses the free
-  MarkNotHeld(found);
+  found.MarkNotHeld();
   if (waits.empty()) {
     CountFree(requested, bytes);
     PutBack(found, /*keep=*/true);
@@ -338,7 +338,7 @@ void DeviceHeap::MarkFrees() {
 
 void DeviceHeap::Release(const Found& found) {
   WEIR_STAT_SUB(stats_, active_blocks, 1);
-  WEIR_STAT_SUB(stats_, active_bytes, BytesOf(found));
+  WEIR_STAT_SUB(stats_, active_bytes, found.bytes());
   PutBack(found, /*keep=*/false);
 }
 
@@ -369,51 +369,14 @@ HeapError DeviceHeap::RecordUse(uint64_t address, Stream stream) {
   if (found.block->owner->IsStream(key)) return {};
   StreamList& uses = uses_[address];
   if (std::find(uses.begin(), uses.end(), heap) == uses.end()) uses.push_back(heap);
-  MarkUses(found);
+  found.MarkUses();
   return {};
-}
-
-// ---- What callers hold --------------------------------------------------------------------------
-
-uint64_t DeviceHeap::BytesOf(const Found& found) {
-  const Span* span = found.block->span;
-  return span != nullptr ? SizeOfClass(span->size_class) : found.block->bytes;
-}
-
-uint64_t DeviceHeap::RequestedBytes(const Found& found) {
-  const Span* span = found.block->span;
-  if (span == nullptr) return found.block->requested.load() & ~Block::kHasUses;
-  const uint16_t held = span->held[found.object].load();
-  return SizeOfClass(span->size_class) - (held & ~Span::kHasUses & 0xffff);
-}
-
-bool DeviceHeap::HasUses(const Found& found) {
-  const Span* span = found.block->span;
-  return span != nullptr ? (span->held[found.object].load() & Span::kHasUses) != 0
-                         : (found.block->requested.load() & Block::kHasUses) != 0;
-}
-
-void DeviceHeap::MarkUses(const Found& found) {
-  if (Span* span = found.block->span) {
-    Relaxed<uint16_t>& held = span->held[found.object];
-    held.store(held.load() | Span::kHasUses);
-  } else {
-    found.block->requested.store(found.block->requested.load() | Block::kHasUses);
-  }
-}
-
-void DeviceHeap::MarkNotHeld(const Found& found) {
-  if (Span* span = found.block->span) {
-    span->held[found.object].store(Span::kNotHeld);
-  } else {
-    found.block->requested.store(Block::kNotHeld);
-  }
 }
 
 uint64_t DeviceHeap::UsableSize(uint64_t address) {
   MutexLock lock(heap_mu_);
   const Found found = Find(address);
-  return found.block != nullptr ? BytesOf(found) : 0;
+  return found.block != nullptr ? found.bytes() : 0;
 }
 
 }  // namespace weir

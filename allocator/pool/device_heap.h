@@ -1,23 +1,24 @@
 // DeviceHeap: all memory of one device. The whole allocator, joined.
 //
-//   hit   thread_cache.h        no lock that threads share, no driver call
-//         device_heap.cc        heap lock, no driver call: larger blocks, and what no cache has
-//         device_heap_cache.cc  how caches are filled, emptied and counted
-//   miss  device_heap_miss.cc   space lock; the rungs from "what is complete now" to out of memory
-//         device_heap_borrow.cc memory that another stream has left
-//         device_heap_map.cc    how a rung makes memory: window, victims, driver calls, commit
-//         device_heap_ladder.cc callbacks, and waiting for no more than is needed
-//         device_heap_report.cc what is told when nothing has helped
-//   trim  device_heap_trim.cc   giving memory back, limits, information
-//         device_heap_release.cc what is given back of itself, and made in advance
+//   hit   thread_cache.h            no lock that threads share, no driver call
+//         device_heap.cc            heap lock, no driver call: larger blocks, and what no cache has
+//         device_heap_cache.cc      how caches are filled, emptied and counted
+//   miss  device_heap_miss.cc       space lock; the rungs from "what is complete" to out of memory
+//         device_heap_map.cc        how a rung makes memory: window, driver calls, commit
+//         device_heap_supply.cc     which idle memory it may take
+//         device_heap_boundary.cc   a block that begins and ends in granules of others
+//         device_heap_borrow.cc     memory that another stream has left
+//         device_heap_segments.cc   without mapping
+//         device_heap_mesh.cc       partly used granules, merged; compaction
+//         device_heap_ladder.cc     callbacks, and waiting for no more than is needed
+//         device_heap_report.cc     what is told when nothing has helped
+//   trim  device_heap_trim.cc       giving memory back, limits, information
+//         device_heap_release.cc    what is given back of itself, and made in advance
+//         device_heap_aliases.cc    further addresses of memory, unmapped
 //   who   device_heap_streams.cc, device_heap_pools.cc: streams, capture pools and routes to them
-//         device_heap_pins.cc   who else holds the physical pages
+//         device_heap_pins.cc       who else holds the physical pages
 //
-// Note [Locks]. A small hit takes no lock: the thread's cache is its own (thread_cache.h). heap_mu_
-// guards all other bookkeeping and is never held across a driver call: a larger hit waits for
-// bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver calls.
-// Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about are kBusy
-// and the handles it moves are taken, so hits and frees of other threads go on beside it.
+// What it knows, and which lock guards what: heap_state.h.
 #ifndef WEIR_POOL_DEVICE_HEAP_H_
 #define WEIR_POOL_DEVICE_HEAP_H_
 
@@ -37,8 +38,10 @@
 #include "allocator/driver/device_driver.h"
 #include "allocator/pool/capture_pool.h"
 #include "allocator/pool/context_replay.h"
+#include "allocator/pool/found.h"
 #include "allocator/pool/growth_policy.h"
 #include "allocator/pool/heap_error.h"
+#include "allocator/pool/heap_state.h"
 #include "allocator/pool/ladder.h"
 #include "allocator/pool/oom_report.h"
 #include "allocator/pool/stream_heap.h"
@@ -50,7 +53,7 @@
 
 namespace weir {
 
-class DeviceHeap {
+class DeviceHeap : private HeapState {
  public:
   // Reserves address space if the device can map memory. Null with an error if the driver fails.
   static std::unique_ptr<DeviceHeap> Create(std::unique_ptr<DeviceDriver> driver,
@@ -115,23 +118,7 @@ class DeviceHeap {
     uint64_t block;                       // bytes of the block: a span, or the request rounded up
     ContextReplay::Context context = {};  // of large requests, with stitching
   };
-  // A block or an object.
-  struct Found {
-    Block* block = nullptr;  // nullptr: the caller holds nothing at the address
-    uint32_t object = 0;     // if block->span
-  };
   struct Change;  // a mapping under way; change.h
-  // Stops the threads that are using their caches, for a scope under the heap lock.
-  class CacheVisit {
-   public:
-    explicit CacheVisit(const std::vector<ThreadCache*>& caches);
-    ~CacheVisit();
-
-   private:
-    const std::vector<ThreadCache*>& caches_;
-    const uint64_t self_;
-  };
-  using StreamList = absl::InlinedVector<StreamHeap*, 2>;
   using Timelines = absl::InlinedVector<StreamTimeline*, 4>;
 
   DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
@@ -205,11 +192,6 @@ class DeviceHeap {
   uint64_t TakeObject(StreamHeap* owner, const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   Found Find(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  static uint64_t BytesOf(const Found& found);
-  static uint64_t RequestedBytes(const Found& found);
-  static bool HasUses(const Found& found);
-  static void MarkUses(const Found& found);
-  static void MarkNotHeld(const Found& found);
   // Why Find has found nothing.
   HeapError ExplainNotFound(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // The free takes effect in the order of `user` and behind recorded uses: at once if there are
@@ -410,41 +392,6 @@ class DeviceHeap {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   uint64_t GcLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);  // reserved bytes; UINT64_MAX: none
   uint64_t SpareBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-
-  const std::unique_ptr<DeviceDriver> driver_;
-  const HeapOptions options_;
-  uint64_t granule_ = 0;
-  uint64_t reservation_begin_ = 0;  // 0, 0 without VMM
-  uint64_t reservation_bytes_ = 0;
-  std::atomic<bool> has_segments_{false};  // some memory lies outside the reservation
-
-  Mutex space_mu_ ABSL_ACQUIRED_BEFORE(heap_mu_);
-  AddressSpace addresses_ ABSL_GUARDED_BY(space_mu_);
-  EventPool events_ ABSL_GUARDED_BY(space_mu_);
-  std::optional<bool> context_is_captured_ ABSL_GUARDED_BY(space_mu_);  // unset: not asked yet
-
-  Mutex heap_mu_;
-  HeapRecords records_ ABSL_GUARDED_BY(heap_mu_);
-  HandleTable handles_ ABSL_GUARDED_BY(heap_mu_);
-  GrowthPolicy policy_ ABSL_GUARDED_BY(heap_mu_);
-  std::vector<std::unique_ptr<StreamHeap>> streams_ ABSL_GUARDED_BY(heap_mu_);
-  absl::flat_hash_map<StreamKey, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
-  StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;  // that FindStream found
-  std::vector<ThreadCache*> caches_ ABSL_GUARDED_BY(heap_mu_);
-  std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);
-  std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
-  std::atomic<bool> has_routes_{false};
-  bool has_spares_ ABSL_GUARDED_BY(heap_mu_) = false;  // that were made in advance, perhaps
-  absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
-  // By address and bytes, how often.
-  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint64_t> pinned_ ABSL_GUARDED_BY(heap_mu_);
-  // False: nothing that is mapped is unmapped or mapped elsewhere, for nobody knows who holds it.
-  // Set under both locks by whoever may change mappings.
-  bool moves_ ABSL_GUARDED_BY(heap_mu_) = true;
-  // record_stacks: by address, of what callers hold.
-  absl::flat_hash_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);
-  std::shared_ptr<const OomReport> last_report_ ABSL_GUARDED_BY(heap_mu_);
-  weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};
 };
 
 }  // namespace weir

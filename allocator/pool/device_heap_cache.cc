@@ -51,27 +51,6 @@ void RaisePeaks(weir_stats_t* s) {
 
 }  // namespace
 
-DeviceHeap::CacheVisit::CacheVisit(const std::vector<ThreadCache*>& caches)
-    : caches_(caches), self_(ThreadNumber()) {
-  bool others = false;
-  for (ThreadCache* cache : caches_) {
-    if (cache->thread() == self_) continue;
-    cache->lock().Stop();
-    others = true;
-  }
-  if (!others) return;
-  OwnerLock::Fence();
-  for (ThreadCache* cache : caches_) {
-    if (cache->thread() != self_) cache->lock().AwaitOwner();
-  }
-}
-
-DeviceHeap::CacheVisit::~CacheVisit() {
-  for (ThreadCache* cache : caches_) {
-    if (cache->thread() != self_) cache->lock().Resume();
-  }
-}
-
 // ---- Caches -------------------------------------------------------------------------------------
 
 ThreadCache* DeviceHeap::CacheOf(StreamHeap* owner) {
@@ -115,7 +94,7 @@ bool DeviceHeap::FreeThrough(ThreadCache* cache, const Found& found, uint64_t ad
   Block* block = found.block;
   if (cache->Push(block, address)) return true;
   // Making space would not help a block with recorded uses, or one larger than the whole cache.
-  if (HasUses(found) || BytesOf(found) > options_.thread_cache_bytes) return false;
+  if (found.has_uses() || found.bytes() > options_.thread_cache_bytes) return false;
   const auto put_back = [this](Block* b, uint64_t at) {
     heap_mu_.AssertHeld();
     Uncache(b, at);

@@ -148,7 +148,7 @@ void DeviceHeap::GatherFree(const Request& request, OomReport* report) {
     stream->timeline.ForEachDeferred([&](uint64_t address) {
       heap_mu_.AssertHeld();
       Found found{PointerIndex::Get().Find(address)};
-      waiting.bytes += BytesOf(found);
+      waiting.bytes += found.bytes();
     });
     if (waiting.bytes == 0) continue;
     waiting.stream =
@@ -189,7 +189,7 @@ void DeviceHeap::GatherHolders(OomReport* report) {
     const Found found = Find(address);
     if (found.block == nullptr) continue;
     Amount& sum = by_stack[stack];
-    sum.bytes += BytesOf(found);
+    sum.bytes += found.bytes();
     ++sum.blocks;
   }
   report->by_stack = Largest(

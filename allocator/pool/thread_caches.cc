@@ -98,4 +98,25 @@ ThreadCaches::Own::~Own() {
   }
 }
 
+CacheVisit::CacheVisit(const std::vector<ThreadCache*>& caches)
+    : caches_(caches), self_(ThreadNumber()) {
+  bool others = false;
+  for (ThreadCache* cache : caches_) {
+    if (cache->thread() == self_) continue;
+    cache->lock().Stop();
+    others = true;
+  }
+  if (!others) return;
+  OwnerLock::Fence();
+  for (ThreadCache* cache : caches_) {
+    if (cache->thread() != self_) cache->lock().AwaitOwner();
+  }
+}
+
+CacheVisit::~CacheVisit() {
+  for (ThreadCache* cache : caches_) {
+    if (cache->thread() != self_) cache->lock().Resume();
+  }
+}
+
 }  // namespace weir

@@ -3,6 +3,7 @@
 #define WEIR_POOL_THREAD_CACHES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "allocator/pool/thread_cache.h"
 
@@ -10,6 +11,19 @@ namespace weir {
 
 // A number for the calling thread, never 0 and never used again.
 uint64_t ThreadNumber();
+
+// Stops the threads that are using these caches, for a scope under the heap lock.
+class CacheVisit {
+ public:
+  explicit CacheVisit(const std::vector<ThreadCache*>& caches);
+  ~CacheVisit();
+  CacheVisit(const CacheVisit&) = delete;
+  CacheVisit& operator=(const CacheVisit&) = delete;
+
+ private:
+  const std::vector<ThreadCache*>& caches_;
+  const uint64_t self_;
+};
 
 class ThreadCaches {
  public:

@@ -1,0 +1,93 @@
+// DeviceHeap: which idle memory may serve a change of the mapping.
+#include <algorithm>
+#include <iterator>
+
+#include "allocator/pool/change.h"
+#include "allocator/pool/device_heap.h"
+
+namespace weir {
+
+bool DeviceHeap::IsComplete(const Handle& handle) const {
+  for (const Mapping* m = handle.mappings; m != nullptr; m = m->next) {
+    if (!m->arena->owner()->timeline.IsComplete(m->idle_epoch)) return false;
+  }
+  return true;
+}
+
+bool DeviceHeap::IsSupply(const Handle& handle) const {
+  if (handle.pins > 0 || handle.stuck) return false;
+  return handle.arena() == nullptr || (moves_ && handle.arena()->owner()->key.pool == 0);
+}
+
+bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
+  for (const Mapping* m = handle.mappings; m != nullptr; m = m->next) {
+    const StreamTimeline& timeline = m->arena->owner()->timeline;
+    if (timeline.kind() != StreamTimeline::Kind::kStream && !timeline.HasMarkerFor(m->idle_epoch))
+      return false;
+  }
+  return true;
+}
+
+DeviceHeap::Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep,
+                                             uint64_t missing, const Rung& rung, const Known& known,
+                                             bool stitch, std::vector<Handle*>* victims) {
+  if (missing > PoolRoom(owner)) return Planned::kNoMemory;
+  // What may be made new, in whole granules.
+  const uint64_t hard = HardLimit();
+  const uint64_t soft = moves_ ? std::min({hard, policy_.SoftLimit(hard), GcLimit()}) : hard;
+  const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
+    if (limit <= reserved) return uint64_t{0};
+    return AlignDown(std::min(limit - reserved, rung.most_new), granule_);
+  };
+  const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
+  // The rest comes from memory that lies idle; spares, which nothing has to be unmapped for, first.
+  const uint64_t spare = std::min(missing, SpareBytes());
+  const uint64_t deficit = std::max(spare, missing > room ? missing - room : 0);
+  if (deficit == 0) return Planned::kYes;
+  FlushKept();
+  VictimRules rules;
+  rules.keep_begin = keep.begin;
+  rules.keep_end = keep.begin + keep.bytes;
+  rules.is_complete = [&](const Handle& h) { return (stitch && IsOf(owner, h)) || IsComplete(h); };
+  std::vector<Handle*> supply;
+  std::copy_if(handles_.all().begin(), handles_.all().end(), std::back_inserter(supply),
+               [this](const Handle* h) ABSL_NO_THREAD_SAFETY_ANALYSIS { return IsSupply(*h); });
+  *victims = ChooseVictims(supply, deficit, rules);
+  const auto sum = [&] {
+    uint64_t bytes = 0;
+    for (const Handle* h : *victims) bytes += h->bytes;
+    return bytes;
+  };
+  // The host waits only where new memory cannot take the place of waiting.
+  if (sum() < deficit && !known.proved) return Planned::kNeedsProof;
+  if (sum() + room_below(hard) >= missing) return Planned::kYes;
+  if (stitch) return Planned::kNoMemory;
+  // A capture forbids to record the marker that memory of the context would be waited for with.
+  std::erase_if(supply, [&](const Handle* h) {
+    return known.context_captured && !IsComplete(*h) && !CanWaitInCapture(*h);
+  });
+  rules.take_incomplete = rung.may_wait;
+  *victims = ChooseVictims(supply, deficit, rules);
+  return sum() + room_below(hard) >= missing ? Planned::kYes : Planned::kNoMemory;
+}
+
+bool DeviceHeap::IsOf(const StreamHeap* owner, const Handle& handle) {
+  return handle.arena() != nullptr && handle.arena()->owner() == owner;
+}
+
+void DeviceHeap::TakeVictims(const std::vector<Handle*>& victims, const StreamHeap* stitched,
+                             Change* change) {
+  for (Handle* h : victims) {
+    change->taken.push_back(h);
+    change->is_move |= h->mappings != nullptr;
+    for (Mapping* m = h->mappings; m != nullptr; m = m->next) {
+      if (stitched == nullptr || !IsOf(stitched, *h)) {
+        change->plan.unmapped.push_back(m);
+      } else if (!m->guest) {
+        change->disturbed.push_back(m);
+      }
+    }
+  }
+}
+
+}  // namespace weir

@@ -1,0 +1,83 @@
+// HeapState: what a DeviceHeap knows, and which lock guards what.
+//
+// Note [Locks]. A small hit takes no lock: the thread's cache is its own (thread_cache.h). heap_mu_
+// guards all other bookkeeping and is never held across a driver call: a larger hit waits for
+// bookkeeping only. space_mu_ makes misses and trims take turns and is held across driver calls.
+// Order: space_mu_ before heap_mu_. While a miss calls the driver, the blocks it is about are kBusy
+// and the handles it moves are taken, so hits and frees of other threads go on beside it.
+#ifndef WEIR_POOL_HEAP_STATE_H_
+#define WEIR_POOL_HEAP_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "allocator/base/heap_options.h"
+#include "allocator/base/mutex.h"
+#include "allocator/block/handle_table.h"
+#include "allocator/block/heap_records.h"
+#include "allocator/driver/device_driver.h"
+#include "allocator/pool/call_stack.h"
+#include "allocator/pool/capture_pool.h"
+#include "allocator/pool/growth_policy.h"
+#include "allocator/pool/stream_heap.h"
+#include "allocator/pool/thread_caches.h"
+#include "allocator/vmm/address_space.h"
+#include "weir/weir.h"
+
+namespace weir {
+
+struct OomReport;
+
+class HeapState {
+ protected:
+  HeapState(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
+      : driver_(std::move(driver)), options_(options), policy_(options) {}
+  ~HeapState() = default;
+
+  using StreamList = absl::InlinedVector<StreamHeap*, 2>;
+
+  const std::unique_ptr<DeviceDriver> driver_;
+  const HeapOptions options_;
+  uint64_t granule_ = 0;
+  uint64_t reservation_begin_ = 0;  // 0, 0 without VMM
+  uint64_t reservation_bytes_ = 0;
+  std::atomic<bool> has_segments_{false};  // some memory lies outside the reservation
+
+  Mutex space_mu_ ABSL_ACQUIRED_BEFORE(heap_mu_);
+  AddressSpace addresses_ ABSL_GUARDED_BY(space_mu_);
+  EventPool events_ ABSL_GUARDED_BY(space_mu_);
+  std::optional<bool> context_is_captured_ ABSL_GUARDED_BY(space_mu_);  // unset: not asked yet
+
+  Mutex heap_mu_;
+  HeapRecords records_ ABSL_GUARDED_BY(heap_mu_);
+  HandleTable handles_ ABSL_GUARDED_BY(heap_mu_);
+  GrowthPolicy policy_ ABSL_GUARDED_BY(heap_mu_);
+  std::vector<std::unique_ptr<StreamHeap>> streams_ ABSL_GUARDED_BY(heap_mu_);
+  absl::flat_hash_map<StreamKey, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
+  StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;  // that FindStream found
+  std::vector<ThreadCache*> caches_ ABSL_GUARDED_BY(heap_mu_);
+  std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);
+  std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
+  std::atomic<bool> has_routes_{false};
+  bool has_spares_ ABSL_GUARDED_BY(heap_mu_) = false;  // that were made in advance, perhaps
+  absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
+  // By address and bytes, how often.
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint64_t> pinned_ ABSL_GUARDED_BY(heap_mu_);
+  // False: nothing that is mapped is unmapped or mapped elsewhere, for nobody knows who holds it.
+  // Set under both locks by whoever may change mappings.
+  bool moves_ ABSL_GUARDED_BY(heap_mu_) = true;
+  // record_stacks: by address, of what callers hold.
+  absl::flat_hash_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);
+  std::shared_ptr<const OomReport> last_report_ ABSL_GUARDED_BY(heap_mu_);
+  weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};
+};
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_HEAP_STATE_H_
