@@ -121,7 +121,7 @@ void Add(const std::string& group, DrawSize draw, size_t live, size_t free, size
 
 void AddMemoryCases() {
   Add("random", PowerOfTwo, 1024, 0, 1024);
-  for (const size_t free : {10000, 100000}) {
+  for (const size_t free : {1000, 10000, 100000}) {
     Add("random_large", Large, kChurnedBlocks, free, free);
   }
   for (const size_t free : {10, 100, 1000, 10000, 100000}) {

@@ -124,8 +124,11 @@ class Arena {
       fn(segment->mappings);
       return;
     }
+    // Where handles are granules a large block has hundreds of mappings, each a line of its own.
+    constexpr uint64_t kAhead = 3 * PointerIndex::kGranule;
     while (begin < end) {
       Mapping* mapping = PointerIndex::Get().FindMapping(begin);
+      if (begin + kAhead < end) __builtin_prefetch(PointerIndex::Get().FindMapping(begin + kAhead));
       if (mapping != nullptr) {
         fn(mapping);
         begin = mapping->at + mapping->bytes;

@@ -73,11 +73,11 @@ struct Handle {
   uint64_t bytes = 0;
   // Where it is mapped, the owner first; nullptr: nowhere, a spare.
   Mapping* mappings = nullptr;
-  uint32_t index = 0;         // its place in HandleTable
-  uint32_t pins = 0;          // ranges that pin it: somebody else holds its pages (device_heap_pins.cc)
-  bool taken = false;         // a miss or a trim has chosen it: nobody else may
-  bool stuck = false;         // lost: the driver refused to unmap it, or memory beside it
-  uint64_t stamp = 0;         // of the last look for duplicates that came across it
+  uint32_t index = 0;  // its place in HandleTable
+  uint32_t pins = 0;   // ranges that pin it: somebody else holds its pages (device_heap_pins.cc)
+  bool taken = false;  // a miss or a trim has chosen it: nobody else may
+  bool stuck = false;  // lost: the driver refused to unmap it, or memory beside it
+  uint64_t stamp = 0;  // of the last look for duplicates that came across it
   uint64_t last_used_ns = 0;  // when the heap last saw that it was used
 
   inline bool is_idle() const;
@@ -85,8 +85,8 @@ struct Handle {
   inline Arena* arena() const;  // of the owner; nullptr for a spare
 };
 
-// A whole handle at one address.
-struct Mapping {
+// A whole handle at one address. One line of the cache: a large block touches many of them.
+struct alignas(64) Mapping {
   uint64_t at = 0;
   uint64_t bytes = 0;  // the handle's
   uint32_t live = 0;

@@ -1,5 +1,7 @@
 #include "allocator/pool/context_replay.h"
 
+#include <sys/mman.h>
+
 namespace weir {
 namespace {
 
@@ -22,37 +24,97 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
+void ContextReplay::Free::operator()(Tables* tables) const { munmap(tables, sizeof(Tables)); }
+
 ContextReplay::Context ContextReplay::Next(uint64_t bytes) {
-  if (table_ == nullptr) {
-    table_.reset(static_cast<Bucket*>(std::calloc(kBuckets, sizeof(Bucket))));
-    if (table_ == nullptr) return {};
-    prefixes_.assign(kHistory, 0);
+  if (tables_ == nullptr) {
+    void* memory = mmap(nullptr, sizeof(Tables), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return {};
+    madvise(memory, sizeof(Tables), MADV_HUGEPAGE);  // look-ups are spread all over it
+    tables_.reset(static_cast<Tables*>(memory));
   }
   static constexpr std::array<uint64_t, 2> kPowers = {Power(kLengths[0]), Power(kLengths[1])};
-  const uint64_t now = prefixes_[requests_ % kHistory];
+  const uint64_t now = tables_->prefixes[requests_ % kHistory];
   Context context;
   context.valid = true;
   for (size_t i = 0; i < kLengths.size(); ++i) {
     const uint64_t length = kLengths[i];
     const uint64_t last =
-        requests_ < length ? now : now - prefixes_[(requests_ - length) % kHistory] * kPowers[i];
+        requests_ < length ? now
+                           : now - tables_->prefixes[(requests_ - length) % kHistory] * kPowers[i];
     context.keys[i] = Mix(last * 31 + bytes + i * 0x9E3779B97F4A7C15ull);
-    for (const Entry& entry : table_[BucketOf(context.keys[i])]) {
-      context.known |= entry.key == context.keys[i] && entry.address != 0;
-    }
+    __builtin_prefetch(&tables_->buckets[BucketOf(context.keys[i])]);
   }
-  prefixes_[++requests_ % kHistory] = now * kBase + Mix(bytes);
+  tables_->prefixes[++requests_ % kHistory] = now * kBase + Mix(bytes);
+  // What the places that are forgotten next lead to.
+  for (uint32_t i = 0; i < kLengths.size(); ++i) {
+    const Place& place = tables_->places[(next_place_ + i) % kPlaces];
+    if (place.address != 0) __builtin_prefetch(&tables_->buckets[BucketOf(place.key)]);
+  }
+  for (const uint64_t key : context.keys) context.known |= FindList(key) != nullptr;
   return context;
 }
 
+ContextReplay::List* ContextReplay::FindOrMakeList(uint64_t key) {
+  if (List* list = FindList(key)) return list;
+  List* least = nullptr;
+  for (List& list : tables_->buckets[BucketOf(key)].lists) {
+    if (least == nullptr || list.count < least->count) least = &list;
+  }
+  while (least->count > 0) ForgetOldest(least);
+  least->key = key;
+  return least;
+}
+
+void ContextReplay::Append(List* list, uint32_t place) {
+  std::array<Place, kPlaces>& places = tables_->places;
+  if (list->count++ == 0) {
+    list->oldest = places[place].older = places[place].newer = place;
+    return;
+  }
+  const uint32_t oldest = list->oldest, newest = places[oldest].older;
+  places[place].older = newest;
+  places[place].newer = oldest;
+  places[newest].newer = places[oldest].older = place;
+}
+
+void ContextReplay::Remove(List* list, uint32_t place) {
+  std::array<Place, kPlaces>& places = tables_->places;
+  const uint32_t older = places[place].older, newer = places[place].newer;
+  places[older].newer = newer;
+  places[newer].older = older;
+  if (list->oldest == place) list->oldest = newer;
+  --list->count;
+}
+
+void ContextReplay::ForgetOldest(List* list) {
+  const uint32_t place = list->oldest;
+  Remove(list, place);
+  tables_->places[place].address = 0;
+}
+
 void ContextReplay::Remember(const Context& context, uint64_t address) {
+  std::array<Place, kPlaces>& places = tables_->places;
   for (const uint64_t key : context.keys) {
-    Bucket& bucket = table_[BucketOf(key)];
-    auto entry = std::find_if(bucket.begin(), bucket.end(),
-                              [&](const Entry& e) { return e.key == key && e.address == address; });
-    if (entry == bucket.end()) entry = bucket.begin();  // the longest unused, or an empty one
-    *entry = {key, address};
-    std::rotate(entry, entry + 1, bucket.end());
+    List* list = FindOrMakeList(key);
+    uint32_t place = list->oldest;
+    uint32_t left = list->count;
+    while (left > 0 && places[place].address != address) {
+      place = places[place].newer;
+      --left;
+    }
+    if (left > 0) {
+      Remove(list, place);
+      Append(list, place);
+      continue;
+    }
+    if (list->count >= kMostOfOne) ForgetOldest(list);
+    place = next_place_++ % kPlaces;
+    if (places[place].address != 0) Remove(FindList(places[place].key), place);
+    places[place].key = key;
+    places[place].address = address;
+    Append(list, place);
   }
 }
 

@@ -7,17 +7,15 @@
 // a period finds the mappings of the last one. A context that was seen before also tells that
 // mapping memory at a fresh address will pay: the address will be wanted again.
 //
-// A fixed table, so that nothing is allocated later: what is used least is forgotten. Guarded by
-// the heap lock.
+// Tables of fixed size, so that nothing is allocated later: places are a ring, the oldest is
+// forgotten first, and so are contexts that no place is left of. Guarded by the heap lock.
 #ifndef WEIR_POOL_CONTEXT_REPLAY_H_
 #define WEIR_POOL_CONTEXT_REPLAY_H_
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <vector>
 
 namespace weir {
 
@@ -30,16 +28,20 @@ class ContextReplay {
   };
 
   // The context of the next request; it becomes part of the contexts of later ones. Not valid if
-  // there is no host memory for the table.
+  // there is no host memory for the tables.
   Context Next(uint64_t bytes);
 
   // Calls take(address) for the addresses remembered, the longest unused first, until it returns
   // true. Whether it did.
   template <typename Take>
   bool Find(const Context& context, Take take) const {
+    if (!context.known) return false;
     for (const uint64_t key : context.keys) {
-      for (const Entry& entry : table_[BucketOf(key)]) {
-        if (entry.key == key && entry.address != 0 && take(entry.address)) return true;
+      const List* list = FindList(key);
+      if (list == nullptr) continue;
+      uint32_t place = list->oldest;
+      for (uint32_t i = 0; i < list->count; ++i, place = tables_->places[place].newer) {
+        if (take(tables_->places[place].address)) return true;
       }
     }
     return false;
@@ -49,23 +51,50 @@ class ContextReplay {
  private:
   static constexpr std::array<uint64_t, 2> kLengths = {1024, 256};
   static constexpr uint64_t kHistory = 2048;
-  static constexpr uint64_t kBuckets = 1 << 13;
+  static constexpr uint64_t kBuckets = 1 << 17;
+  static constexpr uint32_t kPlaces = 1 << 19;
+  static constexpr uint32_t kMostOfOne = 64;  // addresses under one context
 
-  struct Entry {
+  // An address under a context. The places of one context are a circle, by use.
+  struct Place {
     uint64_t key;
-    uint64_t address;  // 0: none
+    uint64_t address;  // 0: unused
+    uint32_t older, newer;
   };
-  using Bucket = std::array<Entry, 64>;  // the longest unused first
+  struct List {
+    uint64_t key;
+    uint32_t oldest;
+    uint32_t count;  // 0: unused
+  };
+  struct alignas(64) Bucket {
+    std::array<List, 4> lists;
+  };
+  struct Tables {  // zero-filled; 20 MiB, touched as they fill
+    std::array<Bucket, kBuckets> buckets;
+    std::array<Place, kPlaces> places;
+    std::array<uint64_t, kHistory> prefixes;  // hash of the first n sizes, at n % kHistory
+  };
   struct Free {
-    void operator()(Bucket* table) const { std::free(table); }
+    void operator()(Tables* tables) const;
   };
 
-  static uint64_t BucketOf(uint64_t key) { return key >> 51; }
-  static_assert(kBuckets == uint64_t{1} << (64 - 51));
+  static uint64_t BucketOf(uint64_t key) { return key >> 47; }
+  static_assert(kBuckets == uint64_t{1} << (64 - 47));
+
+  List* FindList(uint64_t key) const {
+    for (List& list : tables_->buckets[BucketOf(key)].lists) {
+      if (list.key == key && list.count > 0) return &list;
+    }
+    return nullptr;
+  }
+  List* FindOrMakeList(uint64_t key);
+  void Append(List* list, uint32_t place);  // as the newest
+  void Remove(List* list, uint32_t place);
+  void ForgetOldest(List* list);
 
   uint64_t requests_ = 0;
-  std::unique_ptr<Bucket[], Free> table_;  // 8 MiB, touched as it fills
-  std::vector<uint64_t> prefixes_;         // hash of the first n sizes, at n % kHistory
+  uint32_t next_place_ = 0;
+  std::unique_ptr<Tables, Free> tables_;
 };
 
 }  // namespace weir

@@ -16,7 +16,7 @@ import sys
 CASES = (
     [f"pair/{{}}/{n}" for n in (512, 4096, 65536, 262144, 1 << 20, 8 << 20, 64 << 20)] +
     ["lifo/{}/512", "fifo/{}/512", "random/{}/1024"] +
-    [f"random_large/{{}}/{n}" for n in (10000, 100000)] +
+    [f"random_large/{{}}/{n}" for n in (1000, 10000, 100000)] +
     [f"free_blocks/{{}}/{n}" for n in (10, 100, 1000, 10000, 100000)] +
     [f"{group}/{{}}/{n}" for group in ("threads", "threads_shared") for n in (1, 2, 4, 8)] +
     ["cross_thread_free/{}/2", "ping_pong/{}", "record_use/{}", "trace/{}/resnet50_offline"])
