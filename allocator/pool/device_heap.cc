@@ -17,6 +17,10 @@ namespace {
 // How many there are while the program uses one stream: it, and the one for memory of any stream.
 constexpr size_t kStreamsOfOne = 2;
 
+// A stream's own frees need a marker only when another stream wants them: it is recorded later than
+// for frees that wait, in multiples of marker_bytes.
+constexpr uint64_t kHeadStart = 2;
+
 // Room for the arenas of some hundred streams, also where the device is small.
 #if defined(__SANITIZE_THREAD__)
 constexpr uint64_t kLeastAddressChunks = 64;  // its shadow leaves less room
@@ -258,7 +262,7 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
   // A marker early on, so that the memory is complete by the time another stream wants it.
   if (found.block->arena == &user->large && streams_.size() > kStreamsOfOne) {
     user->unmarked_bytes += bytes;
-    *record_marker |= user->unmarked_bytes >= options_.marker_bytes;
+    *record_marker |= user->unmarked_bytes >= kHeadStart * options_.marker_bytes;
   }
   PutBack(found, /*keep=*/true);
 }
@@ -328,7 +332,7 @@ void DeviceHeap::MarkFrees() {
   for (StreamHeap* stream : Streams()) {
     {
       MutexLock lock(heap_mu_);
-      if (stream->unmarked_bytes < options_.marker_bytes) continue;
+      if (stream->unmarked_bytes < kHeadStart * options_.marker_bytes) continue;
       stream->unmarked_bytes = 0;
     }
     if (!CloseEpoch(&stream->timeline).ok()) continue;  // a miss tries again

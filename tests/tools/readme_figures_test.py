@@ -31,6 +31,19 @@ def replay(weir):
     return {r["trace"]: r["ratio"] for r in runs if r["peak_requested_bytes"] >= LEAST_BYTES}
 
 
+def fits_in(weir, mode):
+    """Smallest device ÷ peak requested, of each trace that counts."""
+    traces = [t for t in sorted((ROOT / "bench/traces").glob("*.weirtrace"))
+              if not t.name.startswith("minimalloc__")]
+    with tempfile.TemporaryDirectory() as folder:
+        result = pathlib.Path(folder, "fit.json")
+        subprocess.run([weir, "fit", *traces, "--options", f"mode:{mode}", "--jobs", "2", "--json", result],
+                       check=True, stdout=subprocess.DEVNULL)
+        runs = json.loads(result.read_text(encoding="utf-8"))["runs"]
+    return [r["fits_in_bytes"] / r["peak_requested_bytes"] for r in runs
+            if r["peak_requested_bytes"] >= LEAST_BYTES]
+
+
 def main():
     ratios = replay(sys.argv[1])
     peers = json.loads((ROOT / "bench/traces/baselines.json").read_text(encoding="utf-8"))["traces"]
@@ -44,6 +57,13 @@ def main():
         figure = re.search(rf"\| PyTorch, {name} \| (\S+) \|", readme).group(1)
         wrong.append(figure != f"{geometric_mean([p[key] for p in peers.values()]):.3f}")
     wrong.append(f"({len(ratios)})" not in readme)
+    for mode in ("tight", "default"):
+        fits = fits_in(sys.argv[1], mode)
+        figures = re.search(rf"\| Weir, `mode:{mode}` \| (\S+) \| (\S+) \|", readme).groups()
+        print(f"fits in, {mode}: measured {geometric_mean(fits):.4f} {max(fits):.4f} stated", *figures)
+        wrong.append(len(fits) != len(ratios))
+        wrong.append(round(geometric_mean(fits), 3) > float(figures[0]))
+        wrong.append(round(max(fits), 3) > float(figures[1]))
     return 1 if any(wrong) else 0
 
 
