@@ -318,6 +318,13 @@ Block* Arena::CarveLive(Block* ready, uint64_t begin, uint64_t bytes) {
 }
 
 void Arena::Free(Block* block, Epoch epoch, bool keep) {
+  if (records_->merging) {
+    block->state = BlockState::kDeferred;
+    block->return_epoch = epoch;
+    block->bin_next = records_->parked;
+    records_->parked = block;
+    return;
+  }
   if (keep) {
     FlushKept();
     block->state = BlockState::kKept;
@@ -331,6 +338,15 @@ void Arena::Free(Block* block, Epoch epoch, bool keep) {
     FreeShared(block, epoch);
   } else {
     MakeFree(block, BlockState::kReady);
+  }
+}
+
+void Arena::EndMerging(HeapRecords* records) {
+  records->merging = false;
+  while (Block* block = records->parked) {
+    records->parked = block->bin_next;
+    block->bin_next = nullptr;
+    block->arena->Free(block, block->return_epoch, /*keep=*/false);
   }
 }
 

@@ -51,6 +51,8 @@ class Arena {
   // With `keep` it becomes the kept block (and the one kept before is coalesced): a program that
   // frees and asks for the same size again then touches no list.
   void Free(Block* block, Epoch epoch, bool keep);
+  // Frees what was freed while records->merging said so, which it no longer does.
+  static void EndMerging(HeapRecords* records);
   // Coalesces the kept block, so that planners see all that is free.
   void FlushKept();
 

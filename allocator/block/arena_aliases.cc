@@ -44,6 +44,7 @@ void Arena::FreeShared(Block* block, Epoch epoch) {
   ForEachMapping(begin, end, nullptr, [&](Mapping* m) {
     if (!m->guest && m->mapped) return;
     const uint64_t low = std::max(begin, m->at), high = std::min(end, m->at + m->bytes);
+    records_->blocks.Unhold(2);  // for the cuts at low and high
     if (low > piece->begin) {
       Block* rest = SplitAt(piece, low);
       MakeFree(piece, BlockState::kReady);
@@ -54,14 +55,13 @@ void Arena::FreeShared(Block* block, Epoch epoch) {
     blocked->state = m->guest ? BlockState::kBlocked : BlockState::kBusy;
     blocked->span = nullptr;
     blocked->requested.store(Block::kNotHeld);
-    records_->blocks.Unhold(2);
     if (!m->guest) return;  // lost (DeviceHeap::CommitMerge): nobody may have it again
     ReturnLent(*m, low, epoch);
     if (m->live == 0) BecomeShadow(*m);
   });
   if (piece != nullptr) MakeFree(piece, BlockState::kReady);
   ForEachMapping(begin, end, nullptr, [&](Mapping* m) {
-    if (m->shared && !m->guest && m->live == 0) GiveUp(m);
+    if (m->shared && !m->guest && m->live == 0) GiveUp(m);  // if it is stuck there is no other
   });
 }
 

@@ -7,7 +7,8 @@
 //   kHole      address space without physical memory
 //   kReady     mapped and free: in the arena's ReadyBins
 //   kLive      handed to the caller, in a thread cache, or (span set) cut into small objects
-//   kDeferred  freed by the caller, but a stream may still use it: waits behind markers
+//   kDeferred  freed by the caller, but a stream may still use it: waits behind markers; or freed
+//              while a merge is under way: waits for its end
 //   kReturning borrowed by another stream than the arena's, freed there: waits for that stream
 //   kKept      freed, complete in its stream's order, not yet coalesced: the arena's last freed
 //              block
@@ -142,7 +143,8 @@ struct alignas(128) Block {
   Block* bin_next = nullptr;
   Arena* arena = nullptr;
   Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
-  Epoch return_epoch = 0;     // kReturning: of the borrower's timeline
+  // kReturning: of the borrower's timeline; freed during a merge (HeapRecords::parked): the free's.
+  Epoch return_epoch = 0;
 
   // Values of `requested`.
   static constexpr uint64_t kNotHeld = ~uint64_t{0};       // by the caller: freed, or cached

@@ -63,8 +63,12 @@ struct HeapRecords {
   uint64_t alias_bytes = 0;  // of all mappings but owners and guests
   uint64_t guests = 0;       // guest mappings
   uint64_t dead_guests = 0;  // those of them that no block uses any more
-  uint64_t stamp = 0;        // for Handle::stamp
-  uint64_t clock = 0;        // large requests so far, for Mapping::last_use
+  // While granules are merged, what is freed stays as it is: Arena::Free only lists it here, by
+  // Block::bin_next, and EndMerging (arena.h) frees it.
+  bool merging = false;
+  Block* parked = nullptr;
+  uint64_t stamp = 0;  // for Handle::stamp
+  uint64_t clock = 0;  // large requests so far, for Mapping::last_use
 
   // Adds a mapping to its handle's list, last but for the owner; takes it out again.
   void Attach(Mapping* mapping, Handle* handle);

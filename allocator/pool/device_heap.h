@@ -351,6 +351,7 @@ class DeviceHeap : private HeapState {
   std::vector<MergeStep> PlanMergesLocked(uint64_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   DriverStatus CopyAndRemap(std::vector<MergeStep>* steps, uint64_t until_ns)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  uint64_t CommitMerges(std::vector<MergeStep>* steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   bool CommitMerge(MergeStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   static uint64_t BytesIn(const std::vector<AddressRange>& ranges);
 
@@ -373,7 +374,10 @@ class DeviceHeap : private HeapState {
   DriverStatus TrimAliases(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Unmaps guest mappings whose last block was freed.
   DriverStatus UnmapDeadGuests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  DriverStatus UnmapOnly(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Mark for a change that only unmaps, under the lock under which its mappings were chosen: a hit
+  // of another thread could use them otherwise. Then Unmap carries it out.
+  void MarkUnmapped(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  DriverStatus Unmap(Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
 
   // ---- device_heap_trim.cc ----
   bool OwnsSegmentAt(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);

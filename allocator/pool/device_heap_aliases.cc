@@ -28,8 +28,9 @@ DriverStatus DeviceHeap::TrimAliases(uint64_t keep_bytes) {
       kept -= m->bytes;
       change.plan.unmapped.push_back(m);
     }
+    MarkUnmapped(&change);
   }
-  return UnmapOnly(&change);
+  return Unmap(&change);
 }
 
 DriverStatus DeviceHeap::UnmapDeadGuests() {
@@ -44,8 +45,9 @@ DriverStatus DeviceHeap::UnmapDeadGuests() {
           change.plan.unmapped.push_back(m);
       }
     }
+    MarkUnmapped(&change);
   }
-  return UnmapOnly(&change);
+  return Unmap(&change);
 }
 
 DriverStatus DeviceHeap::DropAliases() {
@@ -60,18 +62,19 @@ DriverStatus DeviceHeap::DropAliases() {
         if (m->live == 0) change.plan.unmapped.push_back(m);
       }
     }
+    MarkUnmapped(&change);
   }
-  return UnmapOnly(&change);
+  return Unmap(&change);
 }
 
-DriverStatus DeviceHeap::UnmapOnly(Change* change) {
-  if (change->plan.unmapped.empty()) return {};
-  {
-    MutexLock lock(heap_mu_);
-    for (const Mapping* m : change->plan.unmapped) change->taken.push_back(m->handle);
-    Mark(change);
-  }
-  return CarryAndCommit(change);
+void DeviceHeap::MarkUnmapped(Change* change) {
+  if (change->plan.unmapped.empty()) return;
+  for (const Mapping* m : change->plan.unmapped) change->taken.push_back(m->handle);
+  Mark(change);
+}
+
+DriverStatus DeviceHeap::Unmap(Change* change) {
+  return change->plan.unmapped.empty() ? DriverStatus() : CarryAndCommit(change);
 }
 
 }  // namespace weir

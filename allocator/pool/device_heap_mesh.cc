@@ -6,6 +6,7 @@
 // is not among what Weir does unasked.
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "allocator/base/check.h"
 #include "allocator/pool/device_heap.h"
@@ -21,6 +22,9 @@ struct DeviceHeap::MergeStep {
   Remapping remapping;             // of the guest's addresses, from its own memory to the host's
   std::vector<AddressRange> used;  // by blocks, of the guest's addresses
   bool copied = false;
+  // What it did could be neither completed nor undone: the guest's memory is stuck, and what the
+  // host has lent stays lent, for a copy may still write it.
+  bool abandoned = false;
 };
 
 uint64_t DeviceHeap::MergeGranules(uint64_t most, uint64_t until_ns, DriverStatus* status) {
@@ -34,17 +38,16 @@ uint64_t DeviceHeap::MergeGranules(uint64_t most, uint64_t until_ns, DriverStatu
     steps = PlanMergesLocked(most);
   }
   if (steps.empty()) return 0;
-  uint64_t merged = 0;
   try {
     *status = CopyAndRemap(&steps, until_ns);
   } catch (const std::bad_alloc&) {  // no host memory to describe a failure
     MutexLock lock(heap_mu_);
-    for (MergeStep& step : steps) CommitMerge(&step);
+    for (MergeStep& step : steps) step.abandoned = !step.remapping.done;
+    CommitMerges(&steps);
     throw;
   }
   MutexLock lock(heap_mu_);
-  for (MergeStep& step : steps) merged += CommitMerge(&step) ? 1 : 0;
-  return merged;
+  return CommitMerges(&steps);
 }
 
 std::vector<DeviceHeap::MergeStep> DeviceHeap::PlanMergesLocked(uint64_t most) {
@@ -86,6 +89,7 @@ std::vector<DeviceHeap::MergeStep> DeviceHeap::PlanMergesLocked(uint64_t most) {
     }
     records_.blocks.Hold(2 * step.used.size());
   }
+  records_.merging = !steps.empty();  // other threads may free blocks until CommitMerges
   return steps;
 }
 
@@ -93,20 +97,23 @@ DriverStatus DeviceHeap::CopyAndRemap(std::vector<MergeStep>* steps, uint64_t un
   const uint64_t start_ns = driver_->NowNs();
   // On no stream that may be captured or made to wait: everything is complete before and after.
   DriverStatus status = driver_->SynchronizeContext();
+  bool any = false;  // copies were begun
   for (MergeStep& step : *steps) {
     if (!status.ok() || driver_->NowNs() >= until_ns) break;
     const Mapping& guest = *step.merge.guest;
     for (const AddressRange& range : step.used) {
       const uint64_t to = step.merge.host->at + (range.begin - guest.at);
       if (status = driver_->Copy(to, range.begin, range.bytes, nullptr); !status.ok()) break;
+      any = true;
     }
     step.copied = status.ok();
   }
   // What was copied before a copy failed is of use all the same.
-  const bool any = steps->front().copied;
   if (any) {
-    if (DriverStatus done = driver_->SynchronizeContext(); !done.ok()) {
-      for (MergeStep& step : *steps) step.copied = false;
+    DriverStatus done = driver_->SynchronizeContext();
+    if (!done.ok()) done = driver_->SynchronizeContext();  // the copies must not be left running
+    if (!done.ok()) {
+      for (MergeStep& step : *steps) step.abandoned = std::exchange(step.copied, false);
       status = done;
     }
   }
@@ -121,6 +128,16 @@ DriverStatus DeviceHeap::CopyAndRemap(std::vector<MergeStep>* steps, uint64_t un
   stats_.driver_time_ns += driver_->NowNs() - start_ns;
   ++stats_.waits;
   return status;
+}
+
+uint64_t DeviceHeap::CommitMerges(std::vector<MergeStep>* steps) {
+  Block* const parked = std::exchange(records_.parked, nullptr);
+  records_.merging = false;
+  uint64_t merged = 0;
+  for (MergeStep& step : *steps) merged += CommitMerge(&step) ? 1 : 0;
+  records_.parked = parked;
+  Arena::EndMerging(&records_);
+  return merged;
 }
 
 bool DeviceHeap::CommitMerge(MergeStep* step) {
@@ -138,18 +155,21 @@ bool DeviceHeap::CommitMerge(MergeStep* step) {
     ++stats_.merged_granules;
     return true;
   }
-  const bool is_lost = old_handle->stuck;  // mapped nowhere; the frees to come still need records
-  if (!is_lost) records_.blocks.Unhold(2 * step->used.size());
+  const bool is_lost = step->abandoned || old_handle->stuck;
+  if (is_lost) {
+    old_handle->stuck = true;
+    guest->mapped = false;
+    guest->shared = true;  // so that frees see that it is lost; they still need records
+  } else {
+    records_.blocks.Unhold(2 * step->used.size());
+  }
+  if (step->abandoned) return false;
   for (const AddressRange& range : step->used) {
     Block* lent =
         PointerIndex::Get().FindContaining(step->merge.host->at + (range.begin - guest->at));
     lent->arena->Free(lent, /*epoch=*/0, /*keep=*/false);
   }
-  if (is_lost) {
-    guest->mapped = false;
-    guest->shared = true;  // so that frees see that it is not mapped
-    return false;
-  }
+  if (is_lost) return false;
   const uint64_t end = guest->at + granule_;
   for (Block* b = PointerIndex::Get().FindContaining(guest->at); b != nullptr && b->begin < end;
        b = b->next) {

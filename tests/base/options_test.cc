@@ -213,4 +213,36 @@ TEST_CASE("ladder names the rungs that are allowed", "[options]") {
   }
 }
 
+TEST_CASE("mode sets a preset, and other keys win over it in any order", "[options]") {
+  const HeapOptions initial = Parsed("mode:default").heap;
+  CHECK_FALSE(initial.stitch);
+  CHECK(initial.mesh == Meshing::kNever);
+  CHECK_FALSE(initial.share_boundaries);
+  const HeapOptions tight = Parsed("mode:tight").heap;
+  CHECK(tight.stitch);
+  CHECK(tight.mesh == Meshing::kPressure);
+  CHECK(tight.soft_limit == 0.02);
+  CHECK(tight.max_handle_bytes == 2 * kMiB);
+  CHECK(tight.guard_refill_us == 20);
+  const HeapOptions serving = Parsed("mode:serving").heap;
+  CHECK_FALSE(serving.stitch);
+  CHECK(serving.share_boundaries);
+  CHECK(serving.max_handle_bytes == 2 * kMiB);
+  CHECK(serving.soft_limit == initial.soft_limit);
+  for (const char* text : {"mode:tight,mesh:compact,soft_limit:0.01,stitch:off,max_handle:8MiB",
+                           "max_handle:8MiB,stitch:off,soft_limit:0.01,mesh:compact,mode:tight",
+                           "stitch:off,mesh:compact,mode:tight,soft_limit:0.01,max_handle:8MiB"}) {
+    INFO(text);
+    const HeapOptions mixed = Parsed(text).heap;
+    CHECK_FALSE(mixed.stitch);
+    CHECK(mixed.mesh == Meshing::kCompact);
+    CHECK(mixed.soft_limit == 0.01);
+    CHECK(mixed.max_handle_bytes == 8 * kMiB);
+    CHECK(mixed.guard_refill_us == 20);
+  }
+  CHECK(Contains(ErrorOf("mode:tight,mesh:always"), "mesh:never|compact|pressure"));
+  CHECK(Contains(ErrorOf("stitch:1"), "stitch:on|off"));
+  CHECK(Contains(ErrorOf("alias_bound:65"), "alias_bound:FACTOR"));
+}
+
 }  // namespace weir

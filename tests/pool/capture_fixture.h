@@ -2,8 +2,8 @@
 #ifndef WEIR_TESTS_POOL_CAPTURE_FIXTURE_H_
 #define WEIR_TESTS_POOL_CAPTURE_FIXTURE_H_
 
-#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "allocator/block/pointer_index.h"
@@ -86,7 +86,7 @@ class CaptureFixture : public HeapFixture {
   static bool IsAll(sim::KernelMemory& memory, uint64_t at, uint64_t bytes, uint8_t value) {
     std::vector<uint8_t> data(bytes);
     memory.Read(at, data.data(), bytes);
-    return std::all_of(data.begin(), data.end(), [value](uint8_t b) { return b == value; });
+    return data[0] == value && std::memcmp(data.data(), data.data() + 1, bytes - 1) == 0;
   }
 
   uint64_t last_pool_ = 0;

@@ -3,6 +3,7 @@
 #ifndef WEIR_TESTS_SUPPORT_ARENA_FIXTURE_H_
 #define WEIR_TESTS_SUPPORT_ARENA_FIXTURE_H_
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -13,7 +14,9 @@ namespace weir::test {
 
 class ArenaFixture {
  public:
-  explicit ArenaFixture(uint64_t granules) : begin_(NextRange()) {
+  // The owner is only compared.
+  explicit ArenaFixture(uint64_t granules, StreamHeap* owner = nullptr)
+      : begin_(NextRange()), arena_(PointerIndex::kGranule, owner, &records_) {
     REQUIRE(PointerIndex::Get().Cover(begin_, granules * PointerIndex::kGranule));
     arena_.AddHoles(begin_, granules * PointerIndex::kGranule);
   }
@@ -63,6 +66,29 @@ class ArenaFixture {
     return found;
   }
 
+  // What a merge does, without a driver: the guest's addresses lead to the host's memory.
+  void Merge(Mapping* guest, Mapping* host) {
+    const uint64_t begin = guest->at, end = begin + guest->bytes;
+    std::vector<AddressRange> used;
+    for (Block* b = PointerIndex::Get().FindContaining(begin); b != nullptr && b->begin < end;
+         b = b->next) {
+      const uint64_t from = std::max(b->begin, begin), to = std::min(b->end(), end);
+      if (b->is_counted()) {
+        used.push_back({from, to - from});
+      } else {
+        b = guest->arena->CarveBusy(b, from, to);
+      }
+    }
+    for (const AddressRange& range : used) {
+      host->arena->Lend(host->at + (range.begin - begin), range.bytes);
+    }
+    records_.blocks.Hold(2 * used.size());
+    records_.Detach(guest);
+    guest->guest = true;
+    records_.Attach(guest, host->handle);
+    guest->arena->BecomeGuest(*guest);
+  }
+
   uint64_t begin() const { return begin_; }
   Arena& arena() { return arena_; }
   HeapRecords& records() { return records_; }
@@ -77,7 +103,7 @@ class ArenaFixture {
   const uint64_t begin_;
   HeapRecords records_;
   std::vector<std::unique_ptr<Handle>> handles_;
-  Arena arena_{PointerIndex::kGranule, nullptr, &records_};
+  Arena arena_;
 };
 
 }  // namespace weir::test

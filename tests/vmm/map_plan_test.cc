@@ -132,4 +132,66 @@ TEST_CASE("pieces tile every hole exactly and are no longer than allowed", "[pla
   }
 }
 
+TEST_CASE("a fresh place begins in the ready block before the largest hole, if that is too short",
+          "[plan]") {
+  test::ArenaFixture f(64);
+  f.Map(0, 2);
+  REQUIRE(f.arena().TryAllocate(kGranule, 512) != nullptr);
+  const uint64_t hole = f.begin() + 2 * kGranule;
+  auto place = FindFreshPlace(f.arena(), 3 * kGranule, 512);
+  REQUIRE(place.has_value());
+  REQUIRE(place->begin == hole - kGranule);
+  REQUIRE(place->busy_begin == hole - kGranule);
+  REQUIRE(place->missing == 2 * kGranule);
+  REQUIRE(place->holes.size() == 1);
+  REQUIRE(place->holes[0].begin == hole);
+  // The block before would serve the request alone: nothing of it is taken.
+  place = FindFreshPlace(f.arena(), kGranule, 512);
+  REQUIRE(place->begin == hole);
+  REQUIRE(place->missing == kGranule);
+  // Aligned, it would begin in the hole.
+  place = FindFreshPlace(f.arena(), 3 * kGranule, 16 * kGranule);
+  REQUIRE(place->begin % (16 * kGranule) == 0);
+  REQUIRE(place->holes[0].begin == hole);
+  REQUIRE_FALSE(FindFreshPlace(f.arena(), 64 * kGranule, 512).has_value());
+}
+
+TEST_CASE("a fresh place does not begin in memory that is there twice", "[plan]") {
+  test::ArenaFixture f(64);
+  f.MapAt(f.Map(0, 1), 1);
+  const auto place = FindFreshPlace(f.arena(), 3 * kGranule, 512);
+  REQUIRE(place.has_value());
+  REQUIRE(place->begin == f.begin() + 2 * kGranule);
+}
+
+TEST_CASE("a window does not contain the same memory twice", "[plan]") {
+  test::ArenaFixture f(64);
+  Handle* handle = f.Map(0, 1);
+  f.MapAt(handle, 1);
+  const auto window = FindWindow(f.arena(), 3 * kGranule, 512);
+  REQUIRE(window.has_value());
+  REQUIRE(f.arena().IsDistinct(window->begin, window->begin + 3 * kGranule));
+}
+
+TEST_CASE("a row is the victims side by side, then new memory, and may be longer than asked",
+          "[plan]") {
+  TestHandle two(100 * kGranule, 2, 0), five(200 * kGranule, 5, 1);
+  const AddressRange hole{10 * kGranule, 9 * kGranule};
+  MapPlan plan = TileRow(hole, {&five, &two}, kGranule);
+  REQUIRE(plan.pieces.size() == 4);
+  REQUIRE(plan.pieces[0].handle == &five);
+  REQUIRE(plan.pieces[0].at == hole.begin);
+  REQUIRE(plan.pieces[1].handle == &two);
+  REQUIRE(plan.pieces[1].at == hole.begin + 5 * kGranule);
+  REQUIRE(plan.pieces[2].created);
+  REQUIRE(plan.pieces[3].at == hole.begin + 8 * kGranule);
+  REQUIRE(plan.released.empty());
+  REQUIRE(plan.unmapped.empty());  // they stay where they are, too
+  REQUIRE(plan.holes.size() == 1);
+  REQUIRE(plan.holes[0].bytes == hole.bytes);
+  plan = TileRow({hole.begin, 6 * kGranule}, {&five, &two}, kGranule);
+  REQUIRE(plan.pieces.size() == 2);
+  REQUIRE(plan.holes[0].bytes == 7 * kGranule);
+}
+
 }  // namespace weir

@@ -1,0 +1,190 @@
+// Merges, compaction and stitching when driver calls fail, or other threads free meanwhile.
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/pool/capture_fixture.h"
+#include "tests/pool/preset.h"
+
+namespace weir {
+namespace {
+
+using test::CaptureFixture;
+using test::OptionsFrom;
+
+constexpr uint64_t kDevice = 64 * kMiB;
+
+sim::Config SmallDevice() {
+  sim::Config config;
+  config.memory_bytes = kDevice;
+  return config;
+}
+
+// A device full of halves of granules, every second of them freed, so that pairs of granules can be
+// merged and nothing else makes room for a large block.
+class Halves {
+ public:
+  explicit Halves(CaptureFixture& f) : f_(f), stream_(f.NewStream()) {
+    std::vector<uint64_t> all;
+    for (;;) {
+      HeapError error;
+      const uint64_t at = f.heap().Allocate(kMiB, kBlockAlignment, stream_, &error);
+      if (at == 0) break;
+      all.push_back(at);
+    }
+    REQUIRE(all.size() >= 60);
+    for (size_t i = 0; i < all.size(); ++i) {
+      // The first half of an even granule, the second of an odd one.
+      const bool first_half = all[i] % (2 * kMiB) == 0, even = all[i] % (4 * kMiB) < 2 * kMiB;
+      if (first_half == even) {
+        f.Fill(stream_, all[i], kMiB, static_cast<uint8_t>(i));
+        live_.emplace_back(all[i], static_cast<uint8_t>(i));
+      } else {
+        f.FreeAsync(all[i], stream_);
+      }
+    }
+  }
+  CUstream stream() const { return stream_; }
+  const std::vector<std::pair<uint64_t, uint8_t>>& live() const { return live_; }
+
+  void RequireContents() {
+    for (const auto& [at, value] : live_) f_.CheckNow(stream_, at, kMiB, value);
+  }
+  // May run in another thread, so it asserts nothing. How many frees failed.
+  int FreeAll() {
+    int failed = 0;
+    for (const auto& [at, value] : live_) failed += f_.heap().FreeAsync(at, stream_).ok() ? 0 : 1;
+    live_.clear();
+    return failed;
+  }
+
+ private:
+  CaptureFixture& f_;
+  const CUstream stream_;
+  std::vector<std::pair<uint64_t, uint8_t>> live_;
+};
+
+void RequireAllIsGivenBack(CaptureFixture& f) {
+  REQUIRE(f.heap().EmptyCache().ok());
+  f.RequireValid();
+  REQUIRE(f.Stats().reserved_bytes == 0);
+  REQUIRE(sim::UsedBytes(0) == 0);
+  f.RequireNoRaces();
+}
+
+HeapError CompactAll(CaptureFixture& f, weir_compact_result_t* result) {
+  weir_compact_options_t options{};
+  options.merge = 1;
+  return f.heap().Compact(options, result);
+}
+
+}  // namespace
+
+TEST_CASE("a request that only merging makes room for is served, and contents stay",
+          "[placement]") {
+  CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
+  Halves halves(f);
+  const uint64_t large = f.Allocate(20 * kMiB, halves.stream());
+  REQUIRE(f.Stats().merged_granules > 0);
+  f.Fill(halves.stream(), large, 20 * kMiB, 0x5a);
+  halves.RequireContents();
+  f.CheckNow(halves.stream(), large, 20 * kMiB, 0x5a);
+  f.RequireValid();
+  f.FreeAsync(large, halves.stream());
+  REQUIRE(halves.FreeAll() == 0);
+  RequireAllIsGivenBack(f);
+}
+
+TEST_CASE("blocks that another thread frees while they are merged are free afterwards",
+          "[placement]") {
+  for (const char* entry : {"cuCtxSynchronize", "cuMemcpyAsync", "cuMemUnmap", "cuMemMap"}) {
+    INFO(entry);
+    CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
+    Halves halves(f);
+    int failed = 0;
+    sim::OnNextCall(entry, [&] { std::thread([&] { failed = halves.FreeAll(); }).join(); });
+    weir_compact_result_t result{};
+    REQUIRE(CompactAll(f, &result).ok());
+    REQUIRE(failed == 0);
+    REQUIRE(halves.live().empty());
+    f.RequireValid();
+    const uint64_t at = f.Allocate(50 * kMiB, halves.stream());
+    f.Fill(halves.stream(), at, 50 * kMiB, 1);
+    f.CheckNow(halves.stream(), at, 50 * kMiB, 1);
+    f.FreeAsync(at, halves.stream());
+    RequireAllIsGivenBack(f);
+  }
+}
+
+TEST_CASE("whichever driver call of a merge fails, contents and heap stay", "[placement]") {
+  std::map<std::string, uint64_t> counts;
+  {
+    CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
+    Halves halves(f);
+    sim::ResetCallCounts();
+    weir_compact_result_t result{};
+    REQUIRE(CompactAll(f, &result).ok());
+    REQUIRE(result.merged_granules > 0);
+    counts = sim::CallCounts();
+  }
+  for (const auto& [entry, count] : counts) {
+    if (entry == "cuGetProcAddress") continue;
+    for (uint64_t nth = 1; nth <= std::min<uint64_t>(count, 6); ++nth) {
+      INFO(entry << " call " << nth << " of " << count << " fails");
+      CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
+      Halves halves(f);
+      sim::Fault fault;
+      fault.entry = entry;
+      fault.nth = nth;
+      fault.result = nth % 2 == 0 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
+      sim::InjectFault(fault);
+      weir_compact_result_t result{};
+      const HeapError error = CompactAll(f, &result);
+      if (!error.ok()) REQUIRE_FALSE(error.text.empty());
+      sim::ClearFaults();
+      f.RequireValid();
+      halves.RequireContents();
+      REQUIRE(halves.FreeAll() == 0);
+      RequireAllIsGivenBack(f);
+    }
+  }
+}
+
+TEST_CASE("when a merge can neither be done nor undone, the rest of the heap works on",
+          "[placement]") {
+  for (const char* entry : {"cuMemMap", "cuMemSetAccess", "cuMemUnmap"}) {
+    for (uint64_t nth = 1; nth <= 3; ++nth) {
+      INFO(entry << " fails from call " << nth << " on");
+      CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
+      Halves halves(f);
+      sim::Fault fault;
+      fault.entry = entry;
+      fault.nth = nth;
+      fault.every_later_too = true;
+      fault.result = CUDA_ERROR_OUT_OF_MEMORY;
+      sim::InjectFault(fault);
+      weir_compact_result_t result{};
+      CompactAll(f, &result).ok();
+      sim::ClearFaults();
+      f.RequireValid();
+      REQUIRE(halves.FreeAll() == 0);
+      REQUIRE(f.heap().EmptyCache().ok());
+      f.RequireValid();
+      // What is handed out now is mapped: a write would fault.
+      for (int i = 0; i < 20; ++i) {
+        HeapError error;
+        const uint64_t at = f.heap().Allocate(kMiB, kBlockAlignment, halves.stream(), &error);
+        if (at == 0) break;
+        f.Fill(halves.stream(), at, kMiB, 7);
+        f.CheckNow(halves.stream(), at, kMiB, 7);
+      }
+      f.RequireNoRaces();
+      f.RequireValid();
+    }
+  }
+}
+
+}  // namespace weir
