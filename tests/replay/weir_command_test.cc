@@ -90,6 +90,29 @@ TEST_CASE("verification adds nothing to the driver calls that are counted", "[re
   CHECK(plain["driver_time_us"] == verified["driver_time_us"]);
 }
 
+TEST_CASE("presets keep the contents of a trace on a device 2 % larger than its peak", "[replay]") {
+  const Folder folder;
+  for (const std::string name : {"resnet50_offline", "fsdp_streams"}) {
+    const std::string trace = " " WEIR_BENCH_TRACES "/" + name + ".weirtrace";
+    const uint64_t peak = Replay(folder, trace)["runs"][0]["peak_requested_bytes"];
+    for (const std::string mode : {"tight", "serving"}) {
+      INFO(name << ", mode:" << mode);
+      const Outcome outcome = Shell(
+          "WEIR_CONF=mode:" + mode + " " WEIR_COMMAND " replay --verify --repeat 2 --memory " +
+          std::to_string(peak / 100 * 102) + " --json " + folder.Path("out.json") + trace);
+      INFO(outcome.text);
+      REQUIRE(outcome.status == 0);
+      const json runs = json::parse(folder.Read("out.json"))["runs"];
+      REQUIRE(runs.size() == 2);
+      for (const json& run : runs) {
+        CHECK(run["completed"] == true);
+        CHECK(run["verified"] == true);
+        CHECK(run["checker_reports"] == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("synthetic streams and a device that lags give the same again, and verify", "[replay]") {
   const Folder folder;
   const std::string trace = " " WEIR_BENCH_TRACES "/resnet50_offline.weirtrace";
