@@ -93,15 +93,6 @@ DeviceHeap::~DeviceHeap() {
 
 // ---- Allocation ---------------------------------------------------------------------------------
 
-DeviceHeap::Request DeviceHeap::MakeRequest(uint64_t bytes, uint64_t alignment) {
-  if (bytes <= kMaxSmallBytes && alignment <= kBlockAlignment) {
-    return {bytes, kSpanAlignment, SizeClassOf(bytes), kSpanBytes};
-  }
-  // Blocks of their own are larger than any small object: the pointer index relies on it.
-  const uint64_t least = std::max(bytes, kMaxSmallBytes + kBlockAlignment);
-  return {bytes, std::max(alignment, kBlockAlignment), -1, AlignUp(least, kBlockAlignment)};
-}
-
 uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error) {
   StreamKey key = KeyOf(stream);
   if (bytes > driver_->total_bytes()) {

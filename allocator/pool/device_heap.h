@@ -44,6 +44,7 @@
 #include "allocator/pool/heap_state.h"
 #include "allocator/pool/ladder.h"
 #include "allocator/pool/oom_report.h"
+#include "allocator/pool/request.h"
 #include "allocator/pool/stream_heap.h"
 #include "allocator/pool/tags.h"
 #include "allocator/pool/thread_caches.h"
@@ -111,18 +112,10 @@ class DeviceHeap : private HeapState {
   void RetireCache(ThreadCache* cache);
 
  private:
-  struct Request {
-    uint64_t bytes;  // what the caller asked for
-    uint64_t alignment;
-    int size_class;                       // of the object, or -1 for a block of its own
-    uint64_t block;                       // bytes of the block: a span, or the request rounded up
-    ContextReplay::Context context = {};  // of large requests, with stitching
-  };
   struct Change;  // a mapping under way; change.h
   using Timelines = absl::InlinedVector<StreamTimeline*, 4>;
 
   DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);
-  static Request MakeRequest(uint64_t bytes, uint64_t alignment);
 
   // ---- device_heap_cache.cc ----
   // The calling thread's cache for the stream, or null: caches are off, or memory for any stream.
@@ -279,21 +272,14 @@ class DeviceHeap : private HeapState {
   void RecordStack(uint64_t address, uint64_t bytes) ABSL_LOCKS_EXCLUDED(heap_mu_);
 
   // ---- device_heap_borrow.cc ----
-  // What may be done so that the borrower comes after the lender.
-  enum class Order {
-    kNothing,     // the lender's work must be known to be complete
-    kAsk,         // record and query markers
-    kStreamWait,  // make the borrower's stream wait, on the device
-    kHostWait,
-  };
   // Free memory of another stream that shares its granules with blocks in use, or 0. The host waits
   // only if it may.
   uint64_t Borrow(StreamHeap* taker, const Request& request, bool may_wait, DriverStatus* status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  uint64_t BorrowFrom(Arena* arena, StreamHeap* taker, const Request& request, Order order,
+  uint64_t BorrowFrom(Arena* arena, StreamHeap* taker, const Request& request, BorrowOrder order,
                       DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Whether what was freed up to the epoch comes before the taker's work from now on.
-  bool IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, Order order,
+  bool IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, BorrowOrder order,
                  DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   void ReturnBorrowed(Block* block, StreamHeap* borrower) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Puts back what borrowers have returned and do not use any more.
@@ -302,7 +288,6 @@ class DeviceHeap : private HeapState {
   // ---- device_heap_map.cc ----
   uint64_t MapAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                           DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };
   Planned PlanLocked(const Request& request, const Rung& rung, const Known& known, Change* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   bool MayStitch(const Arena& arena, const Request& request) const;

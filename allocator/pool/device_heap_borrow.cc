@@ -19,9 +19,10 @@ namespace weir {
 uint64_t DeviceHeap::Borrow(StreamHeap* taker, const Request& request, bool may_wait,
                             DriverStatus* status) {
   if (options_.borrow == Borrowing::kNever || taker->key.pool != 0) return 0;
-  for (const Order order : {Order::kNothing, Order::kAsk, Order::kStreamWait, Order::kHostWait}) {
-    if (order == Order::kStreamWait && request.block > kMaxSmallArenaBytes) continue;
-    if (order == Order::kHostWait && !may_wait) continue;
+  for (const BorrowOrder order : {BorrowOrder::kNothing, BorrowOrder::kAsk,
+                                  BorrowOrder::kStreamWait, BorrowOrder::kHostWait}) {
+    if (order == BorrowOrder::kStreamWait && request.block > kMaxSmallArenaBytes) continue;
+    if (order == BorrowOrder::kHostWait && !may_wait) continue;
     for (StreamHeap* lender : Streams()) {
       if (lender == taker || lender->key.pool != 0) continue;
       for (Arena* arena : {&lender->small, &lender->large}) {
@@ -34,7 +35,7 @@ uint64_t DeviceHeap::Borrow(StreamHeap* taker, const Request& request, bool may_
 }
 
 uint64_t DeviceHeap::BorrowFrom(Arena* arena, StreamHeap* taker, const Request& request,
-                                Order order, DriverStatus* status) {
+                                BorrowOrder order, DriverStatus* status) {
   Block* block = nullptr;
   Epoch newest = 0;
   {
@@ -65,21 +66,22 @@ uint64_t DeviceHeap::BorrowFrom(Arena* arena, StreamHeap* taker, const Request& 
   return Finish(taker, request, block);
 }
 
-bool DeviceHeap::IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, Order order,
+bool DeviceHeap::IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, BorrowOrder order,
                            DriverStatus* status) {
   StreamTimeline& timeline = lender->timeline;
   if (timeline.IsComplete(epoch)) return true;
-  if (order == Order::kNothing) return false;
+  if (order == BorrowOrder::kNothing) return false;
   if (!timeline.HasMarkerFor(epoch)) {
     if (*status = CloseEpoch(&timeline); !status->ok()) return false;
   }
   if (*status = timeline.Poll({*driver_, events_}); !status->ok()) return false;
   if (timeline.IsComplete(epoch)) return true;
-  if (order == Order::kHostWait) {
+  if (order == BorrowOrder::kHostWait) {
     *status = WaitFor(&timeline, epoch);
     return status->ok();
   }
-  if (order == Order::kAsk || taker->timeline.kind() != StreamTimeline::Kind::kStream) return false;
+  if (order == BorrowOrder::kAsk || taker->timeline.kind() != StreamTimeline::Kind::kStream)
+    return false;
   // An event from outside a capture must not enter it.
   bool capturing = false;
   *status = driver_->IsCapturing(taker->timeline.stream(), &capturing);

@@ -14,8 +14,8 @@ constexpr double kShortage = 0.005;
 
 }  // namespace
 
-DeviceHeap::Planned DeviceHeap::PlanBoundary(const Request& request, const Rung& rung,
-                                             const Known& known, Change* change) {
+Planned DeviceHeap::PlanBoundary(const Request& request, const Rung& rung, const Known& known,
+                                 Change* change) {
   Arena* arena = change->arena;
   StreamHeap* owner = arena->owner();
   if (!(options_.share_boundaries || rung.may_share) || arena != &owner->large ||

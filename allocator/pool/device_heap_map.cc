@@ -96,8 +96,8 @@ bool DeviceHeap::TakeAddresses(Arena* arena, uint64_t bytes) {
   return true;
 }
 
-DeviceHeap::Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung,
-                                           const Known& known, Change* change) {
+Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung, const Known& known,
+                               Change* change) {
   Arena* arena = change->arena;
   if (request.size_class >= 0) arena->owner()->spans.Reserve();
   policy_.OnActive(stats_.active_bytes + request.block);
@@ -126,9 +126,8 @@ bool DeviceHeap::MayStitch(const Arena& arena, const Request& request) const {
          arena.owner()->key.pool == 0;
 }
 
-DeviceHeap::Planned DeviceHeap::PlanWindow(const Request& request, const Rung& rung,
-                                           const Known& known, const Window& window, bool stitch,
-                                           Change* change) {
+Planned DeviceHeap::PlanWindow(const Request& request, const Rung& rung, const Known& known,
+                               const Window& window, bool stitch, Change* change) {
   // What a stitch takes from its own stream stays mapped where it is: there is nothing to wait for.
   StreamHeap* owner = change->arena->owner();
   std::vector<Handle*> victims;

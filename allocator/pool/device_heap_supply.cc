@@ -28,9 +28,9 @@ bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
   return true;
 }
 
-DeviceHeap::Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep,
-                                             uint64_t missing, const Rung& rung, const Known& known,
-                                             bool stitch, std::vector<Handle*>* victims) {
+Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep, uint64_t missing,
+                                 const Rung& rung, const Known& known, bool stitch,
+                                 std::vector<Handle*>* victims) {
   if (missing > PoolRoom(owner)) return Planned::kNoMemory;
   // What may be made new, in whole granules.
   const uint64_t hard = HardLimit();

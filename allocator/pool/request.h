@@ -1,0 +1,44 @@
+// Request: what a caller wants, and as what it is served; and the words in which rungs answer.
+#ifndef WEIR_POOL_REQUEST_H_
+#define WEIR_POOL_REQUEST_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "allocator/base/bytes.h"
+#include "allocator/block/block.h"
+#include "allocator/block/size_classes.h"
+#include "allocator/pool/context_replay.h"
+
+namespace weir {
+
+struct Request {
+  uint64_t bytes;  // what the caller asked for
+  uint64_t alignment;
+  int size_class;                       // of the object, or -1 for a block of its own
+  uint64_t block;                       // bytes of the block: a span, or the request rounded up
+  ContextReplay::Context context = {};  // of large requests, with stitching
+};
+
+inline Request MakeRequest(uint64_t bytes, uint64_t alignment) {
+  if (bytes <= kMaxSmallBytes && alignment <= kBlockAlignment) {
+    return {bytes, kSpanAlignment, SizeClassOf(bytes), kSpanBytes};
+  }
+  // Blocks of their own are larger than any small object: the pointer index relies on it.
+  const uint64_t least = std::max(bytes, kMaxSmallBytes + kBlockAlignment);
+  return {bytes, std::max(alignment, kBlockAlignment), -1, AlignUp(least, kBlockAlignment)};
+}
+
+enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };
+
+// What may be done so that the borrower comes after the lender.
+enum class BorrowOrder {
+  kNothing,     // the lender's work must be known to be complete
+  kAsk,         // record and query markers
+  kStreamWait,  // make the borrower's stream wait, on the device
+  kHostWait,
+};
+
+}  // namespace weir
+
+#endif  // WEIR_POOL_REQUEST_H_
