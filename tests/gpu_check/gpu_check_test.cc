@@ -1,5 +1,6 @@
 #include <set>
 
+#include "allocator/vmm/remap_observers.h"
 #include "tests/support/catch.h"
 #include "tools/gpu_check/check_runner.h"
 #include "tools/gpu_check/gpu.h"
@@ -109,6 +110,80 @@ TEST_CASE("the cost model is recovered from the measured latencies", "[gpu_check
   is("cuMemUnmap", 8'000, 6'000, 0);
 }
 
+TEST_CASE("what stitching and merging cost stands beside the cost model's assumptions",
+          "[gpu_check]") {
+  const auto gpu = OpenSim();
+  sim::SetCost("cuMemSetAccess", {25'000, 50'000, 0});  // the model says 3 us a handle
+  const nlohmann::json stitch = RunCheck(*gpu, Named("stitch_latency"));
+  CHECK(stitch["agrees"] == false);
+  const nlohmann::json& many = stitch["detail"]["n = 16"];
+  CHECK(many["stitch"]["us"].get<double>() == Approx(16 * 4 + 25 + 16 * 50));
+  CHECK(many["stitch"]["assumed_us"].get<double>() == Approx(16 * 4 + 25 + 16 * 3));
+  CHECK(many["unmap"]["us"].get<double>() == Approx(16 * 20));
+  const nlohmann::json merge = RunCheck(*gpu, Named("merge_latency"));
+  CHECK(merge["detail"]["access"]["us"].get<double>() == Approx(75));
+  CHECK(merge["detail"]["access"]["assumed_us"].get<double>() == Approx(28));
+  // One call of each kind, two waits among them; the copy is one call whatever it copies.
+  CHECK(merge["detail"]["sum"]["us"].get<double>() == Approx(200 + 1 + 200 + 20 + 4 + 75 + 20));
+}
+
+TEST_CASE("a driver that refuses what aliases need is told, and nothing is left behind",
+          "[gpu_check]") {
+  const auto [name, entry, nth] = GENERATE(table<const char*, const char*, uint64_t>({
+      {"access_over_several", "cuMemSetAccess", 3},  // after those of two homes
+      {"alias_map_beside_work", "cuMemSetAccess", 2},
+      {"alias_map_beside_work", "cuMemMap", 10},  // behind the gate
+      {"alias_unmap_beside_work", "cuMemUnmap", 1},
+      {"alias_unmap_beside_work", "cuMemUnmap", 9},
+  }));
+  INFO(name << ": " << entry << " " << nth);
+  const auto gpu = OpenSim();
+  const uint64_t before = sim::UsedBytes(0);
+  sim::InjectFault({entry, nth, false, CUDA_ERROR_INVALID_VALUE, false});
+  const nlohmann::json check = RunCheck(*gpu, Named(name));
+  sim::ClearFaults();
+  INFO(check.dump(2));
+  CHECK(check["agrees"] == false);
+  CHECK_FALSE(check.contains("error"));
+  CHECK(sim::UsedBytes(0) == before);
+}
+
+TEST_CASE("Weir's own runs come to what they are about, and check all that they free",
+          "[gpu_check]") {
+  const auto gpu = OpenSim();
+  for (const char* name : {"weir_tight", "weir_serving"}) {
+    const nlohmann::json check = RunCheck(*gpu, Named(name));
+    INFO(check.dump(2));
+    CHECK(check["agrees"] == true);
+    CHECK(check["detail"]["wrong_blocks"] == 0);
+    CHECK(check["detail"]["checked_blocks"] > 200);
+    CHECK(check["detail"]["still_reserved_bytes"] == 0);
+  }
+}
+
+TEST_CASE("a block of Weir whose contents change is told", "[gpu_check]") {
+  // Overwrites a part of the first memory that Weir mapped, when it maps more: its block is in use.
+  struct Vandal {
+    const Gpu* gpu;
+    CUdeviceptr first = 0;
+    int mapped = 0;
+    static void On(int, void* address, size_t, int event, void* self) {
+      auto& v = *static_cast<Vandal*>(self);
+      if (event != WEIR_REMAP_AFTER_MAP) return;
+      if (v.mapped++ == 0) v.first = reinterpret_cast<CUdeviceptr>(address);
+      if (v.mapped == 8) v.gpu->Set(v.first, 0, 1);
+    }
+  };
+  const auto gpu = OpenSim();
+  Vandal vandal{gpu.get()};
+  RemapObservers::Get().Add({&Vandal::On, &vandal});
+  const nlohmann::json check = RunCheck(*gpu, Named("weir_serving"));
+  REQUIRE(RemapObservers::Get().Remove({&Vandal::On, &vandal}));
+  INFO(check.dump(2));
+  CHECK(check["agrees"] == false);
+  CHECK(check["detail"]["wrong_blocks"] == 1);
+}
+
 TEST_CASE("the capture table tells refusal, invalidation and the effect of the relaxed scope",
           "[gpu_check]") {
   const auto gpu = OpenSim();
@@ -160,6 +235,7 @@ TEST_CASE("a device without memory mapping answers the other questions", "[gpu_c
   config.vmm = false;
   const auto gpu = OpenSim(config);
   CHECK(RunCheck(*gpu, Named("alias_visibility"))["error"] == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(RunCheck(*gpu, Named("weir_tight"))["error"] == CUDA_ERROR_NOT_SUPPORTED);
   CHECK(RunCheck(*gpu, Named("classic_alignment"))["agrees"] == true);
   CHECK(RunCheck(*gpu, Named("capture_relaxed_scope"))["agrees"] == true);
   CHECK(RunCheck(*gpu, Named("free_waits"))["agrees"] == true);

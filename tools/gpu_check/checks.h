@@ -20,6 +20,13 @@ Answer CheckAliasDisjointBytes(const Gpu& gpu);
 Answer CheckUnmapSeveral(const Gpu& gpu);
 Answer CheckUnmapPart(const Gpu& gpu);
 
+// alias_checks.cc
+Answer CheckAliasStreamOrder(const Gpu& gpu);
+Answer CheckAccessOverSeveral(const Gpu& gpu);
+Answer CheckAliasRemap(const Gpu& gpu);
+Answer CheckAliasMapBesideWork(const Gpu& gpu);
+Answer CheckAliasUnmapBesideWork(const Gpu& gpu);
+
 // layout_checks.cc
 Answer CheckStructLayout(const Gpu& gpu);
 
@@ -37,6 +44,15 @@ Answer CheckMappingLatency(const Gpu& gpu);
 Answer CheckClassicLatency(const Gpu& gpu);
 Answer CheckHostLatency(const Gpu& gpu);
 Answer CheckEventLatency(const Gpu& gpu);
+
+// alias_latency_checks.cc
+Answer CheckStitchLatency(const Gpu& gpu);
+Answer CheckMergeLatency(const Gpu& gpu);
+Answer CheckStitchedBandwidth(const Gpu& gpu);
+
+// weir_checks.cc
+Answer CheckWeirTight(const Gpu& gpu);
+Answer CheckWeirServing(const Gpu& gpu);
 
 // order_checks.cc
 Answer CheckContextEventCovers(const Gpu& gpu);

@@ -62,6 +62,7 @@ class Gpu {
 
   const Api& api() const { return api_; }
   Kernels& kernels() const { return *kernels_; }
+  const Driver& driver() const { return *driver_; }
   bool simulated() const { return driver_->simulated(); }
   int driver_version() const { return driver_->version(); }
   const DeviceCaps& caps() const { return caps_; }

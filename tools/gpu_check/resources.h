@@ -148,9 +148,17 @@ class ScopedRange {
 
   // Maps with access for the device.
   void Map(uint64_t offset, uint64_t bytes, CUmemGenericAllocationHandle handle) {
-    Must(gpu_.api().MemMap(base_ + offset, bytes, 0, handle, 0), "cuMemMap");
-    mappings_.push_back({base_ + offset, bytes});
+    MapOnly(offset, bytes, handle);
     Must(SetAccess(gpu_, base_ + offset, bytes), "cuMemSetAccess");
+  }
+  // Without access.
+  void MapOnly(uint64_t offset, uint64_t bytes, CUmemGenericAllocationHandle handle) {
+    Must(TryMap(offset, bytes, handle), "cuMemMap");
+  }
+  CUresult TryMap(uint64_t offset, uint64_t bytes, CUmemGenericAllocationHandle handle) {
+    const CUresult result = gpu_.api().MemMap(base_ + offset, bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS) mappings_.push_back({base_ + offset, bytes});
+    return result;
   }
   // The caller has unmapped all of it.
   void ForgetMappings() { mappings_.clear(); }
