@@ -95,6 +95,7 @@ void ContextReplay::ForgetOldest(List* list) {
 }
 
 void ContextReplay::Remember(const Context& context, uint64_t address) {
+  if (tables_ == nullptr) return;
   std::array<Place, kPlaces>& places = tables_->places;
   for (const uint64_t key : context.keys) {
     List* list = FindOrMakeList(key);

@@ -35,7 +35,7 @@ class ContextReplay {
   // true. Whether it did.
   template <typename Take>
   bool Find(const Context& context, Take take) const {
-    if (!context.known) return false;
+    if (!context.known || tables_ == nullptr) return false;
     for (const uint64_t key : context.keys) {
       const List* list = FindList(key);
       if (list == nullptr) continue;
@@ -46,6 +46,7 @@ class ContextReplay {
     }
     return false;
   }
+  // Contexts may come from the replay of a stream that has ended meanwhile; they lead nowhere here.
   void Remember(const Context& context, uint64_t address);
 
  private:

@@ -29,13 +29,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "allocator/base/heap_options.h"
 #include "allocator/base/mutex.h"
-#include "allocator/block/handle_table.h"
-#include "allocator/block/heap_records.h"
-#include "allocator/driver/device_driver.h"
 #include "allocator/pool/capture_pool.h"
 #include "allocator/pool/context_replay.h"
 #include "allocator/pool/found.h"
@@ -48,7 +44,6 @@
 #include "allocator/pool/stream_heap.h"
 #include "allocator/pool/tags.h"
 #include "allocator/pool/thread_caches.h"
-#include "allocator/vmm/address_space.h"
 #include "allocator/vmm/map_plan.h"
 #include "weir/weir.h"
 
@@ -357,6 +352,9 @@ class DeviceHeap : private HeapState {
   // Unmaps further addresses of idle memory, the longest unused first, while there are more than
   // keep_bytes of them.
   DriverStatus TrimAliases(uint64_t keep_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Returns how many bytes more it would choose if their work were complete.
+  uint64_t ChooseAliases(uint64_t keep_bytes, std::vector<Mapping*>* chosen)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Unmaps guest mappings whose last block was freed.
   DriverStatus UnmapDeadGuests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // Mark for a change that only unmaps, under the lock under which its mappings were chosen: a hit

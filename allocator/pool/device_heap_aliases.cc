@@ -6,28 +6,46 @@
 
 namespace weir {
 
-DriverStatus DeviceHeap::TrimAliases(uint64_t keep_bytes) {
-  Change change;
-  {
-    MutexLock lock(heap_mu_);
-    std::vector<Mapping*> candidates;
-    for (const Handle* h : handles_.all()) {
-      if (h->taken || !h->is_idle() || h->mappings == nullptr || !IsSupply(*h)) continue;
-      // The owner stays, so that no handle loses its last address.
-      for (Mapping* m = h->mappings->next; m != nullptr; m = m->next) {
-        if (!m->guest && m->arena->owner()->timeline.IsComplete(m->idle_epoch))
-          candidates.push_back(m);
+uint64_t DeviceHeap::ChooseAliases(uint64_t keep_bytes, std::vector<Mapping*>* chosen) {
+  uint64_t not_complete = 0;
+  std::vector<Mapping*> candidates;
+  for (const Handle* h : handles_.all()) {
+    if (h->taken || !h->is_idle() || h->mappings == nullptr || !IsSupply(*h)) continue;
+    // The owner stays, so that no handle loses its last address.
+    for (Mapping* m = h->mappings->next; m != nullptr; m = m->next) {
+      if (m->guest) continue;
+      if (m->arena->owner()->timeline.IsComplete(m->idle_epoch)) {
+        candidates.push_back(m);
+      } else {
+        not_complete += m->bytes;
       }
     }
-    std::sort(candidates.begin(), candidates.end(), [](const Mapping* a, const Mapping* b) {
-      return a->last_use != b->last_use ? a->last_use < b->last_use : a->at < b->at;
-    });
-    uint64_t kept = records_.alias_bytes;
-    for (Mapping* m : candidates) {
-      if (kept <= keep_bytes) break;
-      kept -= m->bytes;
-      change.plan.unmapped.push_back(m);
-    }
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Mapping* a, const Mapping* b) {
+    return a->last_use != b->last_use ? a->last_use < b->last_use : a->at < b->at;
+  });
+  uint64_t kept = records_.alias_bytes;
+  for (Mapping* m : candidates) {
+    if (kept <= keep_bytes) break;
+    kept -= m->bytes;
+    chosen->push_back(m);
+  }
+  return kept > keep_bytes ? std::min(kept - keep_bytes, not_complete) : 0;
+}
+
+DriverStatus DeviceHeap::TrimAliases(uint64_t keep_bytes) {
+  Change change;
+  bool needs_proof = false;
+  {
+    MutexLock lock(heap_mu_);
+    needs_proof = ChooseAliases(keep_bytes, &change.plan.unmapped) > 0;
+    if (!needs_proof) MarkUnmapped(&change);
+  }
+  if (needs_proof) {  // a program of one stream records no marker of itself
+    if (DriverStatus status = ProveIdle(); status.is_fatal()) return status;
+    MutexLock lock(heap_mu_);
+    change.plan.unmapped.clear();  // a hit may have used some meanwhile
+    ChooseAliases(keep_bytes, &change.plan.unmapped);
     MarkUnmapped(&change);
   }
   return Unmap(&change);

@@ -58,7 +58,12 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
         static_cast<uint64_t>(options_.alias_bound * static_cast<double>(stats_.reserved_bytes));
     too_many = records_.alias_bytes > bound;
   }
-  if (too_many) TrimAliases(bound / 4 * 3).IgnoreError();  // they only cost address space
+  if (!too_many) return address;
+  try {
+    TrimAliases(bound / 4 * 3).IgnoreError();
+  } catch (const std::bad_alloc&) {
+    // They only cost address space, and the request is served.
+  }
   return address;
 }
 
@@ -75,6 +80,8 @@ void DeviceHeap::CollectAddresses() {
 }
 
 bool DeviceHeap::AddAddresses(Arena* arena, uint64_t bytes) {
+  if (TakeAddresses(arena, bytes)) return true;
+  TrimAliases(0).IgnoreError();  // costs less than giving memory back
   if (TakeAddresses(arena, bytes)) return true;
   // Without what lies idle, so that many streams that hold little cannot keep all addresses.
   ReleaseIdle(0, options_.ladder.wait).IgnoreError();
@@ -257,16 +264,17 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
   }
   std::sort(change->taken.begin(), change->taken.end());
   change->taken.erase(std::unique(change->taken.begin(), change->taken.end()), change->taken.end());
+  const uint64_t stamp = ++records_.stamp;
+  for (const Piece& piece : plan.pieces) {
+    if (piece.created) piece.handle->stamp = stamp;
+  }
+  for (Handle* h : plan.released) h->stamp = stamp;
   for (Handle* h : change->taken) {
     h->taken = false;
     stuck |= h->stuck;
     if (h->id != 0) continue;
     // Lost in a rollback: neither given back as planned, nor made and taken away again.
-    const bool counted =
-        std::none_of(plan.pieces.begin(), plan.pieces.end(),
-                     [h](const Piece& p) { return p.created && p.handle == h; }) &&
-        std::find(plan.released.begin(), plan.released.end(), h) == plan.released.end();
-    if (counted) {
+    if (h->stamp != stamp) {
       WEIR_STAT_SUB(stats_, reserved_bytes, h->bytes);
       WEIR_STAT_SUB(stats_, handles, 1);
     }

@@ -41,8 +41,13 @@ uint64_t DeviceHeap::MergeGranules(uint64_t most, uint64_t until_ns, DriverStatu
   try {
     *status = CopyAndRemap(&steps, until_ns);
   } catch (const std::bad_alloc&) {  // no host memory to describe a failure
+    bool is_running = true;          // a copy
+    try {
+      is_running = !driver_->SynchronizeContext().ok();
+    } catch (const std::bad_alloc&) {
+    }
     MutexLock lock(heap_mu_);
-    for (MergeStep& step : steps) step.abandoned = !step.remapping.done;
+    for (MergeStep& step : steps) step.abandoned = is_running && !step.remapping.done;
     CommitMerges(&steps);
     throw;
   }

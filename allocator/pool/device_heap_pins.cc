@@ -10,6 +10,7 @@
 // changes. Then any address may be registered, and no mapping is changed but by explicit calls of
 // the program (moves_): the heap only grows.
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/pool/device_heap.h"
@@ -57,6 +58,7 @@ HeapError DeviceHeap::FindHandles(uint64_t address, uint64_t bytes, std::vector<
     return {WEIR_ERROR_INVALID_ARGUMENT,
             absl::StrCat(bytes, " bytes at 0x", absl::Hex(address), " are no range")};
   }
+  const uint64_t stamp = ++records_.stamp;
   for (uint64_t at = address; at < address + bytes;) {
     const Mapping* mapping = MappingAt(at);
     if (mapping == nullptr) {
@@ -64,8 +66,7 @@ HeapError DeviceHeap::FindHandles(uint64_t address, uint64_t bytes, std::vector<
                                                  "has mapped on device ", driver_->ordinal())};
     }
     // A range that goes on at a second address of the same handle counts it once.
-    if (std::find(handles->begin(), handles->end(), mapping->handle) == handles->end())
-      handles->push_back(mapping->handle);
+    if (std::exchange(mapping->handle->stamp, stamp) != stamp) handles->push_back(mapping->handle);
     at = mapping->at + mapping->bytes;
   }
   return {};

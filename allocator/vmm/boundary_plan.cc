@@ -9,7 +9,8 @@ namespace {
 Mapping* PossibleHost(uint64_t at, uint64_t granule) {
   Mapping* m = PointerIndex::Get().FindMapping(at);
   const bool possible = m != nullptr && m->bytes == granule && !m->shared && m->live > 0 &&
-                        !m->handle->taken && m->handle->pins == 0 && m->handle->id != 0;
+                        !m->handle->taken && !m->handle->stuck && m->handle->pins == 0 &&
+                        m->handle->id != 0;
   return possible ? m : nullptr;
 }
 

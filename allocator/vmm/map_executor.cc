@@ -139,7 +139,12 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
   const auto map = [&](const Handle& handle) {
     DriverStatus status = driver.Map(at, bytes, handle.id);
     if (!status.ok()) return status;
-    status = driver.SetAccess(at, bytes);
+    try {
+      status = driver.SetAccess(at, bytes);
+    } catch (...) {  // no host memory to describe a failure
+      unmap().IgnoreError();
+      throw;
+    }
     if (status.ok()) {
       tell(WEIR_REMAP_AFTER_MAP);
     } else {
@@ -147,14 +152,23 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
     }
     return status;
   };
+  const auto map_back = [&] {
+    remapping->from->stuck = true;  // until it is mapped, also if that cannot be described
+    if (map(*remapping->from).ok()) remapping->from->stuck = false;
+  };
   DriverStatus status = unmap();
   if (!status.ok()) {
     tell(WEIR_REMAP_AFTER_MAP);  // it has stayed
     return status;
   }
-  status = map(*remapping->to);
+  try {
+    status = map(*remapping->to);
+  } catch (...) {
+    map_back();
+    throw;
+  }
   remapping->done = status.ok();
-  if (!status.ok() && !map(*remapping->from).ok()) remapping->from->stuck = true;
+  if (!status.ok()) map_back();
   return status;
 }
 

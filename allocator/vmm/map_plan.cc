@@ -1,26 +1,54 @@
 #include "allocator/vmm/map_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 namespace weir {
 namespace {
 
-// The bytes of holes' granules that [begin, begin + bytes) touches; gives up above `bound`.
-uint64_t MissingBytes(const Block* first, uint64_t begin, uint64_t bytes, uint64_t granule,
-                      uint64_t bound) {
-  uint64_t missing = 0;
-  const uint64_t end = begin + bytes;
-  for (const Block* b = first; b != nullptr && b->is_free() && b->begin < end; b = b->next) {
-    if (b->state != BlockState::kHole || b->end() <= begin) continue;
-    const uint64_t low = AlignDown(std::max(begin, b->begin), granule);
-    const uint64_t high = AlignUp(std::min(end, b->end()), granule);
-    missing += high - low;
-    if (missing > bound) break;
+// The blocks of a free run, with sums of its holes, so that a place is judged without walking the
+// run: runs of tens of thousands of pieces would take seconds.
+class FreeRun {
+ public:
+  void Set(const Block* first) {
+    extents_.clear();
+    uint64_t holes = 0;
+    for (last_ = first;; last_ = last_->next) {
+      const bool is_hole = last_->state == BlockState::kHole;
+      extents_.push_back({last_->begin, holes, is_hole});
+      if (is_hole) holes += last_->bytes;
+      if (last_->next == nullptr || !last_->next->is_free()) break;
+    }
   }
-  return missing;
-}
+  const Block* last() const { return last_; }
+
+  // The bytes of holes' granules that [begin, end), a part of the run, touches.
+  uint64_t MissingBytes(uint64_t begin, uint64_t end, uint64_t granule) const {
+    const Extent& from = Containing(begin);
+    const Extent& to = Containing(end - 1);
+    const uint64_t before = from.is_hole ? AlignDown(begin, granule) - from.begin : 0;
+    const uint64_t within = to.is_hole ? AlignUp(end, granule) - to.begin : 0;
+    return to.holes_before + within - (from.holes_before + before);
+  }
+
+ private:
+  struct Extent {
+    uint64_t begin;
+    uint64_t holes_before;  // bytes
+    bool is_hole;
+  };
+  const Extent& Containing(uint64_t address) const {
+    const auto after = std::upper_bound(extents_.begin(), extents_.end(), address,
+                                        [](uint64_t at, const Extent& e) { return at < e.begin; });
+    return *std::prev(after);
+  }
+
+  std::vector<Extent> extents_;
+  const Block* last_ = nullptr;
+};
 
 struct Choice {
   uint64_t missing = std::numeric_limits<uint64_t>::max();
@@ -29,22 +57,18 @@ struct Choice {
   Block* run = nullptr;
 };
 
-void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alignment,
+void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alignment, FreeRun* run,
                  Choice* best) {
   const uint64_t granule = arena.granule();
-  uint64_t run_end = first->end();
-  const Block* last = first;
-  while (last->next != nullptr && last->next->is_free()) {
-    last = last->next;
-    run_end = last->end();
-  }
-  const uint64_t run_begin = first->begin;
+  run->Set(first);
+  const Block* last = run->last();
+  const uint64_t run_begin = first->begin, run_end = last->end();
   const uint64_t run_bytes = run_end - run_begin;
   if (run_bytes < bytes) return;
 
-  auto consider = [&](const Block* from, uint64_t begin) {
+  auto consider = [&](uint64_t begin) {
     if (begin < run_begin || begin + bytes > run_end) return;
-    const uint64_t missing = MissingBytes(from, begin, bytes, granule, best->missing);
+    const uint64_t missing = run->MissingBytes(begin, begin + bytes, granule);
     if (std::tie(missing, run_bytes, begin) <
             std::tie(best->missing, best->run_bytes, best->begin) &&
         (!arena.has_aliases() || arena.IsDistinct(begin, begin + bytes))) {
@@ -52,14 +76,14 @@ void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alig
     }
   };
   for (const Block* b = first; b != last->next; b = b->next) {
-    consider(b, AlignUp(b->begin, alignment));  // grows to the right of b's begin
+    consider(AlignUp(b->begin, alignment));  // grows to the right of b's begin
     if (b->state == BlockState::kReady && b->end() >= run_begin + bytes) {
-      consider(first, AlignDown(b->end() - bytes, alignment));  // to the left of b's end
+      consider(AlignDown(b->end() - bytes, alignment));  // to the left of b's end
     }
   }
   // The right end of the run, unless it is wide open: then its begin is as good and keeps it whole.
   if (last->state != BlockState::kHole || last->bytes < bytes) {
-    consider(first, AlignDown(run_end - bytes, alignment));
+    consider(AlignDown(run_end - bytes, alignment));
   }
 }
 
@@ -68,7 +92,9 @@ void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alig
 std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment) {
   const uint64_t granule = arena.granule();
   Choice best;
-  arena.ForEachFreeRun([&](Block* first) { ConsiderRun(arena, first, bytes, alignment, &best); });
+  FreeRun run;
+  arena.ForEachFreeRun(
+      [&](Block* first) { ConsiderRun(arena, first, bytes, alignment, &run, &best); });
   if (best.run == nullptr) return std::nullopt;
 
   Window window{best.run, best.begin, best.begin, best.begin + bytes, {}, 0};
@@ -140,14 +166,11 @@ std::vector<Handle*> ChooseVictims(const std::vector<Handle*>& handles, uint64_t
     sum += c.handle->bytes;
   }
   // A large one at the end may have made earlier ones superfluous.
-  for (auto h = chosen.begin(); h != chosen.end();) {
-    if (sum - (*h)->bytes >= bytes) {
-      sum -= (*h)->bytes;
-      h = chosen.erase(h);
-    } else {
-      ++h;
-    }
-  }
+  std::erase_if(chosen, [&](const Handle* h) {
+    if (sum - h->bytes < bytes) return false;
+    sum -= h->bytes;
+    return true;
+  });
   return chosen;
 }
 
@@ -172,21 +195,21 @@ MapPlan TileHoles(const std::vector<AddressRange>& holes, const std::vector<Hand
   std::sort(left.begin(), left.end(), [](const Handle* a, const Handle* b) {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->index < b->index;
   });
+  size_t first = 0;  // all before it are used
   for (const AddressRange& hole : holes) {
     uint64_t at = hole.begin;
     const uint64_t end = hole.begin + hole.bytes;
-    for (auto h = left.begin(); h != left.end() && at < end;) {
-      if ((*h)->bytes <= end - at) {
-        plan.pieces.push_back({at, (*h)->bytes, *h, false});
-        at += (*h)->bytes;
-        h = left.erase(h);
-      } else {
-        ++h;
-      }
+    for (size_t i = first; i < left.size() && at < end; ++i) {
+      if (left[i] == nullptr || left[i]->bytes > end - at) continue;
+      plan.pieces.push_back({at, left[i]->bytes, left[i], false});
+      at += left[i]->bytes;
+      left[i] = nullptr;
     }
+    while (first < left.size() && left[first] == nullptr) ++first;
     AddNewPieces(at, end, max_handle_bytes, &plan);
   }
-  plan.released = left;
+  std::erase(left, nullptr);
+  plan.released = std::move(left);
   return plan;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "allocator/block/handle_table.h"
@@ -324,6 +325,113 @@ TEST_CASE("memory made in advance and given back of itself survives a lack of ho
       [](HeapFixture& f, State& s) {
         if (s.at != 0) f.FreeAsync(s.at, s.two);
       });
+}
+
+TEST_CASE("a history of requests that lacks host memory is begun anew", "[host_memory]") {
+  HeapOptions options;
+  options.stitch = true;
+  FailEveryAllocation(
+      40, Device(64 * kMiB), options,
+      [](HeapFixture& f) {
+        return State{f.NewStream(), f.NewStream(), {}};
+      },
+      [](HeapFixture& f, State& s) { s.at = TryAllocate(f, 5 * kMiB, s.one); },
+      [](HeapFixture& f, State& s) {
+        if (s.at != 0) f.FreeAsync(s.at, s.one);
+        f.FreeAsync(f.Allocate(7 * kMiB, s.one), s.one);
+      });
+}
+
+TEST_CASE("a stitched request that lacks host memory leaves the heap whole, and no block is lost",
+          "[host_memory]") {
+  HeapOptions options;
+  options.stitch = true;
+  options.alias_bound = 0;  // trims further addresses as soon as there are some
+  options.soft_limit = 0;
+  options.soft_limit_slack = 0;
+  options.soft_limit_until = 1;
+  options.max_handle_bytes = 2 * kMiB;
+  // A period whose last request is too large for any free block.
+  const auto period = [](HeapFixture& f, State& s) {
+    for (int i = 0; i < 8; ++i) s.blocks.push_back(f.Allocate(3 * kMiB, s.one));
+    for (size_t i = 0; i < 8; i += 2) f.FreeAsync(std::exchange(s.blocks[i], 0), s.one);
+  };
+  const auto end_period = [](HeapFixture& f, State& s) {
+    if (s.at != 0) f.FreeAsync(std::exchange(s.at, 0), s.one);
+    for (uint64_t at : s.blocks) {
+      if (at != 0) f.FreeAsync(at, s.one);
+    }
+    s.blocks.clear();
+  };
+  uint64_t stitched = 0;
+  FailEveryAllocation(
+      60, Device(64 * kMiB), options,
+      [&](HeapFixture& f) {
+        State s{f.NewStream(), f.NewStream(), {}};
+        for (int i = 0; i < 60; ++i) {
+          period(f, s);
+          s.at = f.Allocate(8 * kMiB, s.one);
+          end_period(f, s);
+          if (i == 58) REQUIRE(f.heap().EmptyCache().ok());
+        }
+        REQUIRE(f.heap().EmptyCache().ok());
+        period(f, s);
+        return s;
+      },
+      [&](HeapFixture& f, State& s) {
+        const uint64_t before = f.Stats().stitched_bytes;
+        s.at = TryAllocate(f, 8 * kMiB, s.one);
+        stitched += f.Stats().stitched_bytes - before;
+      },
+      end_period);
+  REQUIRE(stitched > 0);
+}
+
+TEST_CASE("a merge that fails and lacks host memory for the reason loses nothing",
+          "[host_memory]") {
+  HeapOptions options;
+  options.mesh = Meshing::kCompact;
+  for (const char* entry : {"cuMemUnmap", "cuMemMap", "cuMemSetAccess"}) {
+    INFO(entry);
+    FailEveryAllocation(
+        60, Device(64 * kMiB), options,
+        [](HeapFixture& f) {
+          State s{f.NewStream(), f.NewStream(), {}};
+          std::vector<uint64_t> others;
+          for (int i = 0; i < 24; ++i) {
+            (i % 6 == 0 ? s.blocks : others).push_back(f.Allocate(700 * kKiB, s.one));
+          }
+          for (uint64_t at : others) f.FreeAsync(at, s.one);
+          REQUIRE(f.heap().EmptyCache().ok());
+          return s;
+        },
+        [entry](HeapFixture& f, State&) {
+          sim::Fault fault;
+          fault.entry = entry;
+          sim::InjectFault(fault);
+          weir_compact_options_t compact{};
+          compact.merge = 1;
+          compact.keep_bytes = SIZE_MAX;
+          weir_compact_result_t result{};
+          try {
+            static_cast<void>(f.heap().Compact(compact, &result).ok());
+          } catch (const std::bad_alloc&) {
+          }
+          sim::ClearFaults();
+        },
+        [](HeapFixture& f, State& s) {
+          int readable = 0;
+          for (uint64_t at : s.blocks) {
+            REQUIRE(sim::Launch(s.one, "look", {}, [&readable, at](sim::KernelMemory& memory) {
+                      char byte = 0;
+                      readable += memory.Read(at, &byte, 1) ? 1 : 0;
+                    }) == CUDA_SUCCESS);
+          }
+          sim::RunUntilIdle();
+          REQUIRE(readable == static_cast<int>(s.blocks.size()));
+          for (uint64_t at : s.blocks) f.FreeAsync(at, s.one);
+        });
+  }
 }
 
 }  // namespace weir

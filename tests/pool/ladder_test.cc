@@ -367,6 +367,24 @@ TEST_CASE("the missing bytes are exact at a limit", "[ladder]") {
   }
 }
 
+TEST_CASE("a callback may end the stream of the request, whose history is begun anew then",
+          "[ladder]") {
+  HeapOptions options;
+  options.stitch = true;
+  HeapFixture f(Device(64 * kMiB), options);
+  const CUstream s = f.NewStream();
+  uint64_t held = f.Allocate(40 * kMiB, s);
+  Callback callback([&](uint64_t) {
+    REQUIRE(f.heap().StreamDestroyed(s).ok());
+    f.Free(held);
+    return 40 * kMiB;
+  });
+  f.FreeAsync(f.Allocate(50 * kMiB, s), s);
+  REQUIRE(callback.calls() == 1);
+  f.FreeAsync(f.Allocate(50 * kMiB, s), s);
+  f.RequireValid();
+}
+
 // ---- Statistics ---------------------------------------------------------------------------------
 
 TEST_CASE("every miss that was served is counted by its rung", "[ladder]") {

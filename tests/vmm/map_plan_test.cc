@@ -1,9 +1,16 @@
 #include "allocator/vmm/map_plan.h"
 
+#include <algorithm>
+#include <chrono>
+#include <memory>
 #include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "tests/support/arena_fixture.h"
 #include "tests/support/catch.h"
+#include "tests/support/seed.h"
 
 namespace weir {
 namespace {
@@ -49,6 +56,63 @@ TEST_CASE("the window is the place that lacks the least memory", "[plan]") {
   REQUIRE(window->holes.size() == 1);
   REQUIRE(window->begin <= f.begin() + 10 * kGranule);
   REQUIRE(window->begin + 4 * kGranule >= f.begin() + 13 * kGranule);
+}
+
+TEST_CASE("no other place lacks less memory than the window", "[plan]") {
+  std::mt19937_64 random(test::Seed());
+  for (int round = 0; round < 60; ++round) {
+    constexpr uint64_t kGranules = 48, kUnit = 128 * kKiB;
+    test::ArenaFixture f(kGranules);
+    std::vector<bool> is_mapped(kGranules);
+    std::vector<std::pair<uint64_t, uint64_t>> used;  // begin, end
+    const uint64_t share = 2 + random() % 4;
+    for (uint64_t g = 0; g < kGranules; ++g) {
+      if (random() % share == 0) continue;
+      f.Map(g, 1);
+      is_mapped[g] = true;
+    }
+    for (uint64_t i = 0; i < random() % 5; ++i) {
+      if (const Block* b = f.arena().TryAllocate(kUnit * (1 + random() % 24), 512))
+        used.emplace_back(b->begin, b->end());
+    }
+    const uint64_t bytes = kUnit * (1 + random() % (12 * kGranule / kUnit));
+    uint64_t least = UINT64_MAX;
+    for (uint64_t begin = f.begin(); begin + bytes <= f.begin() + kGranules * kGranule;
+         begin += kUnit) {
+      const uint64_t end = begin + bytes;
+      if (std::any_of(used.begin(), used.end(),
+                      [&](const auto& u) { return u.first < end && begin < u.second; }))
+        continue;
+      uint64_t missing = 0;
+      for (uint64_t g = (begin - f.begin()) / kGranule; f.begin() + g * kGranule < end; ++g)
+        missing += is_mapped[g] ? 0 : kGranule;
+      least = std::min(least, missing);
+    }
+    const auto window = FindWindow(f.arena(), bytes, 512);
+    REQUIRE(window.has_value() == (least != UINT64_MAX));
+    if (window.has_value()) REQUIRE(window->missing == least);
+  }
+}
+
+TEST_CASE("a run of many pieces is looked at in little time", "[plan]") {
+  constexpr uint64_t kGranules = 40'000;
+  const uint64_t begin = uint64_t{100} << 40;
+  REQUIRE(PointerIndex::Get().Cover(begin, kGranules * kGranule));
+  HeapRecords records;
+  std::vector<std::unique_ptr<TestHandle>> handles;
+  Arena arena(kGranule, nullptr, &records);
+  arena.AddHoles(begin, kGranules * kGranule);
+  for (uint64_t g = 0; g < kGranules; g += 2) {  // every second granule is mapped
+    const uint64_t at = begin + g * kGranule;
+    Block* busy = arena.CarveBusy(PointerIndex::Get().FindContaining(at), at, at + kGranule);
+    handles.push_back(std::make_unique<TestHandle>(at, 1, static_cast<uint32_t>(g)));
+    PointerIndex::Get().SetMapping(&handles.back()->mapping, at, kGranule);
+    arena.Settle(busy, at);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  REQUIRE(FindWindow(arena, kGranules / 4 * kGranule, 512)->missing == kGranules / 8 * kGranule);
+  REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(4));
+  PointerIndex::Get().SetMapping(nullptr, begin, kGranules * kGranule);
 }
 
 TEST_CASE("a window need not end on a granule, its holes do", "[plan]") {

@@ -67,10 +67,12 @@ class DevicePool {
   std::string OomReport(weir_report_format_t format = WEIR_REPORT_TEXT) const {
     // Another failure may make it longer between the two calls.
     std::string text;
-    for (std::size_t length = weir_oom_report(device_, format, nullptr, 0); length > text.size();) {
+    for (std::size_t length = weir_oom_report(device_, format, nullptr, 0); length > 0;) {
       text.resize(length + 1);
       length = weir_oom_report(device_, format, text.data(), text.size());
-      if (length < text.size()) text.resize(length);
+      if (length >= text.size()) continue;
+      text.resize(length);
+      break;
     }
     return text;
   }
