@@ -325,7 +325,7 @@ void Arena::Free(Block* block, Epoch epoch, bool keep) {
     records_->parked = block;
     return;
   }
-  if (keep) {
+  if (keep && !records_->has_lost) {
     FlushKept();
     block->state = BlockState::kKept;
     block->span = nullptr;

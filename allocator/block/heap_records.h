@@ -66,6 +66,9 @@ struct HeapRecords {
   // While granules are merged, what is freed stays as it is: Arena::Free only lists it here, by
   // Block::bin_next, and EndMerging (arena.h) frees it.
   bool merging = false;
+  // Memory that blocks use is mapped nowhere: nothing that is freed is handed out again before
+  // Arena::Free has looked where it lies, so no block is kept or cached.
+  bool has_lost = false;
   Block* parked = nullptr;
   uint64_t stamp = 0;  // for Handle::stamp
   uint64_t clock = 0;  // large requests so far, for Mapping::last_use

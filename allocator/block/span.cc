@@ -50,6 +50,7 @@ void SpanLists::AddSpan(Block* block, int size_class) {
   span->size_class = size_class;
   span->object_bytes = static_cast<uint32_t>(SizeOfClass(size_class));
   span->objects = span->free_count = ObjectsPerSpan(size_class);
+  span->is_withdrawn = false;
   span->deferred.fill(0);
   span->held.fill(Span::kNotHeld);
   for (size_t word = 0; word < span->free.size(); ++word) {
@@ -66,15 +67,20 @@ Block* SpanLists::Free(Span* span, uint32_t object) {
   WEIR_DCHECK(!span->Test(span->free, object));
   span->free[object / 64] |= uint64_t{1} << (object % 64);
   span->deferred[object / 64] &= ~(uint64_t{1} << (object % 64));
-  if (++span->free_count == 1) PushFront(span);
+  if (++span->free_count == 1 && !span->is_withdrawn) PushFront(span);
   if (span->free_count < span->objects) return nullptr;
-  Remove(span);
+  if (!span->is_withdrawn) Remove(span);
   Block* block = span->block;
   PointerIndex::Get().ClearSpan(block);
   block->span = nullptr;
   span->block = nullptr;
   unused_.push_back(span);
   return block;
+}
+
+void SpanLists::Withdraw(Span* span) {
+  if (span->free_count > 0 && !span->is_withdrawn) Remove(span);
+  span->is_withdrawn = true;
 }
 
 uint32_t Span::CountActive() const {
@@ -108,7 +114,7 @@ std::string SpanLists::Verify() const {
     bool listed = false;
     for (Span* s = partial_[static_cast<size_t>(span->size_class)]; s != nullptr; s = s->next)
       listed |= s == span.get();
-    if (listed != (span->free_count > 0))
+    if (listed != (span->free_count > 0 && !span->is_withdrawn))
       return absl::StrCat("span at 0x", absl::Hex(span->block->begin), " is in the wrong list");
   }
   return "";

@@ -26,7 +26,8 @@ struct Span {
   uint32_t object_bytes = 0;
   uint32_t objects = 0;
   uint32_t free_count = 0;
-  Span* prev = nullptr;  // in the list of spans with a free object
+  bool is_withdrawn = false;  // in no list: its free objects are not handed out
+  Span* prev = nullptr;       // in the list of spans with a free object
   Span* next = nullptr;
   std::array<uint64_t, kMaxObjects / 64> free{};  // bit i: object i is free
   std::array<uint64_t, kMaxObjects / 64> deferred{};
@@ -66,6 +67,9 @@ class SpanLists {
   // Makes an object free. Returns the span if it has no live object any more: it is then out of the
   // lists, its block no longer refers to it, and the block is the caller's to free.
   Block* Free(Span* span, uint32_t object);
+
+  // Hands out none of its objects any more: their memory is lost.
+  void Withdraw(Span* span);
 
   // The object at the address, or false if none begins there.
   static bool ObjectAt(const Span& span, uint64_t address, uint32_t* object) {

@@ -31,7 +31,6 @@
 
 #include "absl/container/inlined_vector.h"
 #include "allocator/base/heap_options.h"
-#include "allocator/base/mutex.h"
 #include "allocator/pool/capture_pool.h"
 #include "allocator/pool/context_replay.h"
 #include "allocator/pool/found.h"
@@ -333,6 +332,7 @@ class DeviceHeap : private HeapState {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t CommitMerges(std::vector<MergeStep>* steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   bool CommitMerge(MergeStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  void WithdrawLost(const MergeStep& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   static uint64_t BytesIn(const std::vector<AddressRange>& ranges);
 
   // ---- device_heap_pins.cc ----

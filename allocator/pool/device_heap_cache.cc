@@ -54,8 +54,8 @@ void RaisePeaks(weir_stats_t* s) {
 // ---- Caches -------------------------------------------------------------------------------------
 
 ThreadCache* DeviceHeap::CacheOf(StreamHeap* owner) {
-  if (options_.thread_cache_bytes == 0 || owner->is_any() || owner->key.stream == kNoStream ||
-      owner->key.pool != 0) {
+  if (options_.thread_cache_bytes == 0 || records_.has_lost || owner->is_any() ||
+      owner->key.stream == kNoStream || owner->key.pool != 0) {
     return nullptr;
   }
   ThreadCache* cache = ThreadCaches::FindOrMake(this, owner->key.stream);

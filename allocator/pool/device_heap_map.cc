@@ -54,6 +54,7 @@ uint64_t DeviceHeap::MapAndAllocate(StreamHeap* owner, const Request& request, c
   {
     MutexLock lock(heap_mu_);
     address = Finish(owner, request, change.block);
+    policy_.OnPlanServed();
     bound =
         static_cast<uint64_t>(options_.alias_bound * static_cast<double>(stats_.reserved_bytes));
     too_many = records_.alias_bytes > bound;
@@ -107,7 +108,7 @@ Planned DeviceHeap::PlanLocked(const Request& request, const Rung& rung, const K
                                Change* change) {
   Arena* arena = change->arena;
   if (request.size_class >= 0) arena->owner()->spans.Reserve();
-  policy_.OnActive(stats_.active_bytes + request.block);
+  policy_.OnPlan(stats_.active_bytes + request.block);
   arena->FlushKept();
   const Block* hole = arena->LargestHole();
   if ((hole == nullptr || hole->bytes < request.block + request.alignment) &&

@@ -142,6 +142,9 @@ uint64_t DeviceHeap::CommitMerges(std::vector<MergeStep>* steps) {
   for (MergeStep& step : *steps) merged += CommitMerge(&step) ? 1 : 0;
   records_.parked = parked;
   Arena::EndMerging(&records_);
+  if (records_.has_lost) {
+    for (const auto& stream : streams_) UnbindCaches(stream.get());
+  }
   return merged;
 }
 
@@ -168,6 +171,7 @@ bool DeviceHeap::CommitMerge(MergeStep* step) {
   } else {
     records_.blocks.Unhold(2 * step->used.size());
   }
+  if (is_lost) WithdrawLost(*step);
   if (step->abandoned) return false;
   for (const AddressRange& range : step->used) {
     Block* lent =
@@ -181,6 +185,14 @@ bool DeviceHeap::CommitMerge(MergeStep* step) {
     if (b->state == BlockState::kBusy) b = guest->arena->Settle(b, b->begin);
   }
   return false;
+}
+
+void DeviceHeap::WithdrawLost(const MergeStep& step) {
+  records_.has_lost = true;
+  for (const AddressRange& range : step.used) {
+    const Block* block = PointerIndex::Get().FindContaining(range.begin);
+    if (block->span != nullptr) block->owner->spans.Withdraw(block->span);
+  }
 }
 
 uint64_t DeviceHeap::BytesIn(const std::vector<AddressRange>& ranges) {

@@ -37,10 +37,14 @@ class GrowthPolicy {
 
   // So many bytes are, or were, active.
   void OnActive(uint64_t bytes) { peak_ = std::max(peak_, bytes); }
+  // So many will be if the request that is planned now can be served: only then they count for
+  // later ones, so that a request that fails does not make the heap grow as if it had not.
+  void OnPlan(uint64_t active) { planned_ = active; }
+  void OnPlanServed() { OnActive(planned_); }
   // Reserved bytes up to which new memory is made, on a device (or below a limit) of hard_limit.
   uint64_t SoftLimit(uint64_t hard_limit) const {
     // Close to the end there is nothing to spare memory for; moving it early only breaks it up.
-    const double peak = static_cast<double>(std::max(peak_, last_peak_));
+    const double peak = static_cast<double>(std::max({peak_, last_peak_, planned_}));
     if (peak >= options_.soft_limit_until * static_cast<double>(hard_limit)) return hard_limit;
     const double share = moving_is_affordable() ? options_.soft_limit : options_.soft_limit_max;
     const double limit = peak * (1 + share);
@@ -65,6 +69,7 @@ class GrowthPolicy {
   double tokens_us_;
   uint64_t peak_ = 0;       // of active bytes, in this window
   uint64_t last_peak_ = 0;  // in the one before
+  uint64_t planned_ = 0;
   uint64_t window_requests_ = 0;
 };
 

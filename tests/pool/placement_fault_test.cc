@@ -187,4 +187,53 @@ TEST_CASE("when a merge can neither be done nor undone, the rest of the heap wor
   }
 }
 
+TEST_CASE("memory that a merge has lost is not handed out by the kept block, caches or spans",
+          "[placement]") {
+  for (const uint64_t bytes : {uint64_t{2000}, 200 * kKiB, 700 * kKiB}) {
+    INFO(bytes);
+    CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
+    const CUstream s = f.NewStream();
+    std::vector<uint64_t> blocks;
+    const uint64_t first = f.Allocate(bytes, s);
+    blocks.push_back(first);
+    for (int i = 1; blocks.back() - first < 16 * kMiB && i < 20000; ++i)
+      blocks.push_back(f.Allocate(bytes, s));
+    std::vector<uint64_t> live;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      // One in a granule is left, not always at the same place.
+      const uint64_t granule = blocks[i] / (2 * kMiB);
+      const bool is_left = live.empty() || (granule > live.back() / (2 * kMiB) &&
+                                            blocks[i] % (2 * kMiB) >= granule % 2 * kMiB);
+      if (is_left) {
+        live.push_back(blocks[i]);
+      } else {
+        f.FreeAsync(blocks[i], s);
+      }
+    }
+    REQUIRE(f.heap().EmptyCache().ok());
+    sim::Fault fault;
+    fault.entry = "cuMemMap";
+    fault.every_later_too = true;
+    sim::InjectFault(fault);
+    weir_compact_result_t result{};
+    CompactAll(f, &result).ok();
+    sim::ClearFaults();
+    f.RequireValid();
+    // Also in between: the caches and the kept block serve the request after a free.
+    for (const uint64_t at : live) {
+      f.FreeAsync(at, s);
+      std::vector<uint64_t> next;
+      for (int i = 0; i < 80; ++i) {
+        next.push_back(f.Allocate(bytes, s));
+        f.Fill(s, next.back(), bytes, 7);
+        f.CheckNow(s, next.back(), bytes, 7);
+        if (bytes > 100 * kKiB) break;
+      }
+      for (const uint64_t each : next) f.FreeAsync(each, s);
+    }
+    f.RequireNoRaces();
+    f.RequireValid();
+  }
+}
+
 }  // namespace weir

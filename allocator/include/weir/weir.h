@@ -218,7 +218,7 @@ typedef struct weir_compact_result {
  * or mesh:pressure) copies memory in use: while it runs no other thread may give the device work
  * that touches memory of Weir. Memory that is pinned, shared with others, or of a capture pool is
  * left alone, and nothing is merged while a stream is captured. A failure leaves what was done so
- * far; nothing is lost. */
+ * far; nothing is lost, unless the driver unmaps a page and then refuses to map anything there. */
 WEIR_API int weir_compact(int device, const weir_compact_options_t* options,
                           weir_compact_result_t* result);
 
