@@ -29,8 +29,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "allocator/base/heap_options.h"
+#include "allocator/base/mutex.h"
+#include "allocator/block/handle_table.h"
+#include "allocator/block/heap_records.h"
+#include "allocator/driver/device_driver.h"
 #include "allocator/pool/capture_pool.h"
 #include "allocator/pool/context_replay.h"
 #include "allocator/pool/found.h"
@@ -43,6 +48,7 @@
 #include "allocator/pool/stream_heap.h"
 #include "allocator/pool/tags.h"
 #include "allocator/pool/thread_caches.h"
+#include "allocator/vmm/address_space.h"
 #include "allocator/vmm/map_plan.h"
 #include "weir/weir.h"
 
