@@ -1,7 +1,10 @@
 // The C functions about devices: selection, copies, giving memory back, statistics, checks.
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "allocator/base/bytes.h"
+#include "allocator/block/pointer_index.h"
 #include "allocator/capi/last_error.h"
 #include "allocator/capi/thread_device.h"
 #include "weir/weir.h"
@@ -33,6 +36,22 @@ HeapError IfInUse(int device, Fn fn) {
   if (error = registry->CheckOrdinal(device); !error.ok()) return error;
   DeviceSlot* slot = registry->ExistingDevice(device);
   return slot == nullptr ? HeapError() : slot->With(fn);
+}
+
+// On a device that is not in use, in whole granules as far as anybody knows them yet.
+HeapError WouldFitUnused(const Registry& registry, int device, uint64_t bytes, bool* fits,
+                         uint64_t* missing) {
+  uint64_t free = 0, total = 0;
+  const DriverStatus status = registry.driver().MemGetInfo(device, &free, &total);
+  if (!status.ok()) return FromDriver(status);
+  const bool exact = registry.options().passthrough;
+  uint64_t got = std::min(free, registry.options().ForDevice(total).memory_limit);
+  if (!exact) got = AlignDown(got, PointerIndex::kGranule);
+  const uint64_t least = std::max<uint64_t>(bytes, 1);
+  const uint64_t needed = exact || least > total ? least : AlignUp(least, PointerIndex::kGranule);
+  *fits = needed <= got;
+  *missing = *fits ? 0 : needed - got;
+  return {};
 }
 
 // Queues a copy in a stream, or with `wait` in the legacy stream of the device that owns one of the
@@ -137,6 +156,29 @@ int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_bytes) {
     if (!error.ok()) return error;
     *free_bytes = free;
     *total_bytes = total;
+    return error;
+  });
+}
+
+int weir_would_fit(int device, size_t bytes, weir_stream_t stream, int* fits,
+                   size_t* missing_bytes) {
+  return Guarded([&] {
+    HeapError error;
+    if (fits == nullptr) return NullArgument("fits");
+    Registry* registry = Registry::Get(&error);
+    if (registry == nullptr) return error;
+    if (error = registry->CheckOrdinal(device); !error.ok()) return error;
+    bool would_fit = false;
+    uint64_t missing = 0;
+    if (DeviceSlot* slot = registry->ExistingDevice(device)) {
+      error = slot->With(
+          [&](auto& heap) { return heap.WouldFit(bytes, stream, &would_fit, &missing); });
+    } else {
+      error = WouldFitUnused(*registry, device, bytes, &would_fit, &missing);
+    }
+    if (!error.ok()) return error;
+    *fits = would_fit ? 1 : 0;
+    if (missing_bytes != nullptr) *missing_bytes = missing;
     return error;
   });
 }

@@ -113,6 +113,21 @@ int Driver::CurrentDevice() const {
   return OrdinalOf(device);
 }
 
+DriverStatus Driver::MemGetInfo(int ordinal, uint64_t* free_bytes, uint64_t* total_bytes) const {
+  size_t free = 0, total = 0;
+  DriverStatus status;
+  if (CurrentDevice() == ordinal) {
+    status = DriverStatus(entries().MemGetInfo(&free, &total), "cuMemGetInfo");
+  } else {
+    status = DriverStatus(entries().DeviceTotalMem(&total, device(ordinal)), "cuDeviceTotalMem");
+    free = total;
+  }
+  if (!status.ok()) return status;
+  *free_bytes = free;
+  *total_bytes = total;
+  return {};
+}
+
 uint64_t Driver::NowNs() const {
   if (virtual_time_ns_ != nullptr) return virtual_time_ns_();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(

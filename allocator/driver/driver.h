@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "allocator/driver/driver_status.h"
+
 namespace weir {
 
 struct DriverLibrary;
@@ -48,6 +50,10 @@ class Driver {
   int OrdinalOf(int device) const;
   // The ordinal of the context that is current in the calling thread, -1 if there is none.
   int CurrentDevice() const;
+
+  // Without making a context: exact if one of the device is current in the calling thread, else all
+  // of the device's memory counts as free.
+  DriverStatus MemGetInfo(int ordinal, uint64_t* free_bytes, uint64_t* total_bytes) const;
 
   // Nanoseconds: virtual driver time on the simulated device, the monotonic clock elsewhere.
   uint64_t NowNs() const;

@@ -12,6 +12,7 @@
 //         device_heap_mesh.cc       partly used granules, merged; compaction
 //         device_heap_ladder.cc     callbacks, and waiting for no more than is needed
 //         device_heap_report.cc     what is told when nothing has helped
+//   ask   device_heap_would_fit.cc  whether a request would succeed, without trying
 //   trim  device_heap_trim.cc       giving memory back, limits, information
 //         device_heap_release.cc    what is given back of itself, and made in advance
 //         device_heap_aliases.cc    further addresses of memory, unmapped
@@ -25,11 +26,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "allocator/base/heap_options.h"
 #include "allocator/base/mutex.h"
@@ -83,6 +82,7 @@ class DeviceHeap : private HeapState {
   HeapError Trim(uint64_t keep_bytes);
   HeapError Compact(const weir_compact_options_t& options, weir_compact_result_t* result);
   HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
+  HeapError WouldFit(uint64_t bytes, Stream stream, bool* fits, uint64_t* missing_bytes);
   void SetMemoryLimit(uint64_t bytes);
   HeapError Preallocate(uint64_t bytes);
   void GetStats(weir_stats_t* stats);
@@ -113,6 +113,7 @@ class DeviceHeap : private HeapState {
 
  private:
   struct Change;  // a mapping under way; change.h
+  class FitView;  // device_heap_would_fit.cc
   using Timelines = absl::InlinedVector<StreamTimeline*, 4>;
 
   DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options);

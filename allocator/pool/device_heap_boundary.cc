@@ -6,13 +6,6 @@
 #include "allocator/vmm/boundary_plan.h"
 
 namespace weir {
-namespace {
-
-// When less than this share of what may be reserved, and the request, lies wholly idle. Before that
-// moving whole granules is cheaper; when nothing is idle any more it is too late.
-constexpr double kShortage = 0.005;
-
-}  // namespace
 
 Planned DeviceHeap::PlanBoundary(const Request& request, const Rung& rung, const Known& known,
                                  Change* change) {
@@ -33,8 +26,7 @@ Planned DeviceHeap::PlanBoundary(const Request& request, const Rung& rung, const
   for (const Handle* h : handles_.all()) {
     if (h->is_idle() && !h->taken && IsSupply(*h)) idle += h->bytes;
   }
-  const double least = kShortage * static_cast<double>(hard) + static_cast<double>(request.block);
-  if (static_cast<double>(idle) >= least && !rung.may_share) return Planned::kNoMemory;
+  if (!IsTimeToShare(idle, hard, request.block) && !rung.may_share) return Planned::kNoMemory;
 
   FreeEnds ends;
   CollectFreeEnds(owner->small, &ends);

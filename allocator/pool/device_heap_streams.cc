@@ -12,6 +12,18 @@ const Stream kPerThreadStream = reinterpret_cast<Stream>(uintptr_t{2});
 
 }  // namespace
 
+HeapError CheckStream(const DeviceDriver& driver, Stream stream) {
+  if (stream == nullptr || stream == kPerThreadStream || stream == kAnyStream) return {};
+  int device = driver.ordinal();
+  if (DriverStatus status = driver.StreamDevice(stream, &device); !status.ok()) {
+    return {WEIR_ERROR_INVALID_ARGUMENT, absl::StrCat("not a stream of CUDA: ", status.ToString())};
+  }
+  if (device == driver.ordinal()) return {};
+  return {WEIR_ERROR_INVALID_ARGUMENT,
+          absl::StrCat("the stream belongs to device ", device, ", the memory to device ",
+                       driver.ordinal(), ": call weir_set_device or name the device")};
+}
+
 // ---- Streams ------------------------------------------------------------------------------------
 
 StreamHeap* DeviceHeap::FindStream(StreamKey key) {
@@ -27,23 +39,7 @@ StreamHeap* DeviceHeap::StreamFor(StreamKey key, HeapError* error) {
     MutexLock lock(heap_mu_);
     if (StreamHeap* found = FindStream(key)) return found;
   }
-  const bool is_special =
-      key.stream == nullptr || key.stream == kPerThreadStream || key.stream == kAnyStream;
-  if (!is_special) {
-    int device = driver_->ordinal();
-    if (DriverStatus status = driver_->StreamDevice(key.stream, &device); !status.ok()) {
-      *error = HeapError(WEIR_ERROR_INVALID_ARGUMENT,
-                         absl::StrCat("not a stream of CUDA: ", status.ToString()));
-      return nullptr;
-    }
-    if (device != driver_->ordinal()) {
-      *error =
-          HeapError(WEIR_ERROR_INVALID_ARGUMENT,
-                    absl::StrCat("the stream belongs to device ", device, ", the memory to device ",
-                                 driver_->ordinal(), ": call weir_set_device or name the device"));
-      return nullptr;
-    }
-  }
+  if (*error = CheckStream(*driver_, key.stream); !error->ok()) return nullptr;
   // A marker on the per-thread default stream could be recorded only by its own thread, so that
   // stream is proved complete through the context.
   const auto kind = key.stream == kPerThreadStream || key.stream == kAnyStream

@@ -215,6 +215,16 @@ HeapError PassthroughHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_byte
   return {};
 }
 
+HeapError PassthroughHeap::WouldFit(uint64_t bytes, Stream /*stream*/, bool* fits,
+                                    uint64_t* missing_bytes) {
+  uint64_t free_bytes = 0, total_bytes = 0;
+  if (HeapError error = MemGetInfo(&free_bytes, &total_bytes); !error.ok()) return error;
+  // Frees that a capture has put off count as not free: they may still be forbidden.
+  *fits = bytes <= free_bytes && free_bytes > 0;
+  *missing_bytes = *fits ? 0 : std::max<uint64_t>(bytes, 1) - free_bytes;
+  return {};
+}
+
 void PassthroughHeap::SetMemoryLimit(uint64_t bytes) {
   MutexLock lock(table_.mu);
   stats_.memory_limit = bytes;

@@ -44,6 +44,7 @@ class PassthroughHeap {
     return Trim(options.keep_bytes);
   }
   HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
+  HeapError WouldFit(uint64_t bytes, Stream stream, bool* fits, uint64_t* missing_bytes);
   void SetMemoryLimit(uint64_t bytes);
   void GetStats(weir_stats_t* stats);
   void ResetPeaks();

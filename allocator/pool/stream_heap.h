@@ -13,6 +13,7 @@
 #include "allocator/block/arena.h"
 #include "allocator/block/span.h"
 #include "allocator/pool/context_replay.h"
+#include "allocator/pool/heap_error.h"
 #include "allocator/stream/timeline.h"
 
 namespace weir {
@@ -21,6 +22,9 @@ namespace weir {
 inline const Stream kAnyStream = reinterpret_cast<Stream>(~uintptr_t{0});
 // A stream that no program has.
 inline const Stream kNoStream = reinterpret_cast<Stream>(~uintptr_t{0} - 1);
+
+// An error if it is no stream, or one of another device.
+HeapError CheckStream(const DeviceDriver& driver, Stream stream);
 
 // What a program means by a stream handle, and which pool serves it.
 struct StreamKey {

@@ -6,9 +6,10 @@ namespace weir {
 namespace {
 
 // The owner of a granule that is used in part and can have guests; nullptr if it cannot.
-Mapping* PossibleHost(uint64_t at, uint64_t granule) {
+Mapping* PossibleHost(uint64_t at, uint64_t granule,
+                      const std::function<bool(const Mapping&)>& is_used) {
   Mapping* m = PointerIndex::Get().FindMapping(at);
-  const bool possible = m != nullptr && m->bytes == granule && !m->shared && m->live > 0 &&
+  const bool possible = m != nullptr && m->bytes == granule && !m->shared && is_used(*m) &&
                         !m->handle->taken && !m->handle->stuck && m->handle->pins == 0 &&
                         m->handle->id != 0;
   return possible ? m : nullptr;
@@ -17,19 +18,29 @@ Mapping* PossibleHost(uint64_t at, uint64_t granule) {
 }  // namespace
 
 void CollectFreeEnds(const Arena& arena, FreeEnds* ends) {
-  const uint64_t granule = arena.granule();
-  arena.ForEachReady([&](const Block& b) {
-    if (b.segment != nullptr) return;
-    const uint64_t first = AlignUp(b.begin, granule), last = AlignDown(b.end(), granule);
-    if (b.begin < first && first <= b.end()) {
-      if (Mapping* m = PossibleHost(b.begin, granule))
-        ends->tails.push_back({m, b.begin, first - b.begin});
-    }
-    if (last < b.end() && b.begin <= last) {
-      if (Mapping* m = PossibleHost(last, granule))
-        ends->heads.push_back({m, last, b.end() - last});
-    }
-  });
+  const auto is_used = [](const Mapping& m) { return m.live > 0; };
+  arena.ForEachReady([&](const Block& b) { AddFreeEnds(b, arena.granule(), is_used, ends); });
+}
+
+void AddFreeEnds(const Block& ready, uint64_t granule,
+                 const std::function<bool(const Mapping&)>& is_used, FreeEnds* ends) {
+  if (ready.segment != nullptr) return;
+  const uint64_t begin = ready.begin, end = ready.end();
+  const uint64_t first = AlignUp(begin, granule), last = AlignDown(end, granule);
+  if (begin < first && first <= end) {
+    if (Mapping* m = PossibleHost(begin, granule, is_used))
+      ends->tails.push_back({m, begin, first - begin});
+  }
+  if (last < end && begin <= last) {
+    if (Mapping* m = PossibleHost(last, granule, is_used))
+      ends->heads.push_back({m, last, end - last});
+  }
+}
+
+bool IsTimeToShare(uint64_t idle, uint64_t most, uint64_t request) {
+  constexpr double kShortage = 0.005;
+  return static_cast<double>(idle) <
+         kShortage * static_cast<double>(most) + static_cast<double>(request);
 }
 
 bool PlanBoundaries(FreeEnds ends, uint64_t bytes, uint64_t granule, uint64_t most_whole,

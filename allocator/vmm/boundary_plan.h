@@ -11,6 +11,7 @@
 #define WEIR_VMM_BOUNDARY_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "allocator/block/arena.h"
@@ -29,6 +30,14 @@ struct FreeEnds {
 };
 // Adds those of an arena.
 void CollectFreeEnds(const Arena& arena, FreeEnds* ends);
+// Adds those of one ready block. is_used(mapping): whether blocks use it.
+void AddFreeEnds(const Block& ready, uint64_t granule,
+                 const std::function<bool(const Mapping&)>& is_used, FreeEnds* ends);
+
+// Whether so little lies wholly idle that whole granules should be spared for a request: before
+// that moving them is cheaper, and when nothing is idle any more it is too late. `most`: what may
+// be reserved. Bytes.
+bool IsTimeToShare(uint64_t idle, uint64_t most, uint64_t request);
 
 struct SharedBoundaries {
   FreeEnd tail;        // its last bytes are used; bytes == 0: none

@@ -57,9 +57,9 @@ struct Choice {
   Block* run = nullptr;
 };
 
-void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alignment, FreeRun* run,
-                 Choice* best) {
-  const uint64_t granule = arena.granule();
+template <typename IsDistinct>
+void ConsiderRun(uint64_t granule, Block* first, uint64_t bytes, uint64_t alignment,
+                 const IsDistinct& is_distinct, FreeRun* run, Choice* best) {
   run->Set(first);
   const Block* last = run->last();
   const uint64_t run_begin = first->begin, run_end = last->end();
@@ -71,7 +71,7 @@ void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alig
     const uint64_t missing = run->MissingBytes(begin, begin + bytes, granule);
     if (std::tie(missing, run_bytes, begin) <
             std::tie(best->missing, best->run_bytes, best->begin) &&
-        (!arena.has_aliases() || arena.IsDistinct(begin, begin + bytes))) {
+        is_distinct(begin, begin + bytes)) {
       *best = {missing, run_bytes, begin, first};
     }
   };
@@ -87,14 +87,7 @@ void ConsiderRun(const Arena& arena, Block* first, uint64_t bytes, uint64_t alig
   }
 }
 
-}  // namespace
-
-std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment) {
-  const uint64_t granule = arena.granule();
-  Choice best;
-  FreeRun run;
-  arena.ForEachFreeRun(
-      [&](Block* first) { ConsiderRun(arena, first, bytes, alignment, &run, &best); });
+std::optional<Window> MakeWindow(const Choice& best, uint64_t granule, uint64_t bytes) {
   if (best.run == nullptr) return std::nullopt;
 
   Window window{best.run, best.begin, best.begin, best.begin + bytes, {}, 0};
@@ -109,6 +102,28 @@ std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t al
     window.busy_end = std::max(window.busy_end, high);
   }
   return window;
+}
+
+}  // namespace
+
+std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment) {
+  Choice best;
+  const auto is_distinct = [&arena](uint64_t begin, uint64_t end) {
+    return !arena.has_aliases() || arena.IsDistinct(begin, end);
+  };
+  FreeRun run;
+  arena.ForEachFreeRun([&](Block* first) {
+    ConsiderRun(arena.granule(), first, bytes, alignment, is_distinct, &run, &best);
+  });
+  return MakeWindow(best, arena.granule(), bytes);
+}
+
+std::optional<Window> FindWindow(const std::vector<Block*>& runs, uint64_t granule, uint64_t bytes,
+                                 uint64_t alignment, const IsDistinctFn& is_distinct) {
+  Choice best;
+  FreeRun run;
+  for (Block* first : runs) ConsiderRun(granule, first, bytes, alignment, is_distinct, &run, &best);
+  return MakeWindow(best, granule, bytes);
 }
 
 std::optional<Window> FindFreshPlace(const Arena& arena, uint64_t bytes, uint64_t alignment) {

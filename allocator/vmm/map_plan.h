@@ -33,6 +33,11 @@ struct Window {
   uint64_t missing;                 // their sum
 };
 std::optional<Window> FindWindow(const Arena& arena, uint64_t bytes, uint64_t alignment);
+// The same among free runs that are given by their first blocks. is_distinct(begin, end): whether
+// no memory is mapped twice there.
+using IsDistinctFn = std::function<bool(uint64_t begin, uint64_t end)>;
+std::optional<Window> FindWindow(const std::vector<Block*>& runs, uint64_t granule, uint64_t bytes,
+                                 uint64_t alignment, const IsDistinctFn& is_distinct);
 // At the low end of the arena's largest hole, with the ready block before it if that is shorter
 // than the request. The window has one hole, which may be made longer by TileRow.
 std::optional<Window> FindFreshPlace(const Arena& arena, uint64_t bytes, uint64_t alignment);

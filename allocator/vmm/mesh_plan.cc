@@ -22,19 +22,27 @@ bool FitTogether(const PartGranule& a, const PartGranule& b, uint64_t granule) {
 }  // namespace
 
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule) {
+  return DescribeGranule(
+      handle, granule, [](const Block& b) { return b.state == BlockState::kReady; },
+      [](const Mapping&) { return false; });
+}
+
+std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule,
+                                           const IsFreeFn& is_free, const IsGoneFn& is_gone) {
   Mapping* owner = handle.mappings;
   if (handle.bytes != granule || handle.id == 0 || handle.taken || handle.stuck) return {};
   if (owner == nullptr || owner->live == 0 || owner->guest) return {};
   PartGranule part;
   part.mapping = owner;
   for (const Mapping* m = owner->next; m != nullptr; m = m->next) {
+    if (is_gone(*m)) continue;
     if (!m->guest) return {};
     part.may_move = false;  // a guest is never a host
   }
   const uint64_t end = owner->at + granule, unit = granule / PartGranule::kUnits;
   for (const Block* b = PointerIndex::Get().FindContaining(owner->at);
        b != nullptr && b->begin < end; b = b->next) {
-    if (b->state == BlockState::kReady) continue;
+    if (is_free(*b)) continue;
     if (!b->is_counted()) return {};
     const uint64_t from = std::max(b->begin, owner->at) - owner->at;
     const uint64_t to = std::min(b->end(), end) - owner->at;
@@ -42,7 +50,7 @@ std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granul
     for (uint64_t i = from / unit; i <= (to - 1) / unit; ++i)
       part.used[i / 64] |= uint64_t{1} << (i % 64);
   }
-  if (part.used_bytes == granule) return {};
+  if (part.used_bytes == granule || part.used_bytes == 0) return {};
   return part;
 }
 

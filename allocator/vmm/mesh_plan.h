@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -30,6 +31,11 @@ struct PartGranule {
 // What is known of the owner of a handle of one granule; nothing if it cannot be part of a merge:
 // it is idle, used whole, mapped at several addresses, or a change has taken it.
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule);
+// The same for what will be: with blocks that will be free, and mappings that will be gone.
+using IsFreeFn = std::function<bool(const Block&)>;
+using IsGoneFn = std::function<bool(const Mapping&)>;
+std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule,
+                                           const IsFreeFn& is_free, const IsGoneFn& is_gone);
 
 struct Merge {
   Mapping* guest;

@@ -2,6 +2,7 @@
 // tags, reports.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -40,6 +41,33 @@ std::string Report(int device, int format) {
   CHECK(text[length] == '\0');
   text.resize(length);
   return text;
+}
+
+TEST_CASE("weir_would_fit answers without using memory or starting a device", "[pressure]") {
+  const SimulatedWeir weir;
+  int fits = -1;
+  size_t missing = 1;
+  REQUIRE(weir_would_fit(1, 100 * kMiB, nullptr, &fits, &missing) == WEIR_OK);
+  CHECK(fits == 1);
+  CHECK(missing == 0);
+  REQUIRE(weir_would_fit(1, 2 * kDeviceBytes, nullptr, &fits, &missing) == WEIR_OK);
+  CHECK(fits == 0);
+  CHECK(missing > 0);
+
+  DevicePool pool(0);
+  void* block = pool.Allocate(600 * kMiB);
+  const weir_stats_t before = pool.Stats();
+  CHECK(pool.WouldFit(400 * kMiB));
+  CHECK_FALSE(pool.WouldFit(500 * kMiB));
+  CHECK(pool.MissingBytes(500 * kMiB) >= 76 * kMiB);
+  CHECK(pool.MissingBytes(400 * kMiB) == 0);
+  const weir_stats_t after = pool.Stats();
+  CHECK(std::memcmp(&before, &after, sizeof before) == 0);
+  pool.Deallocate(block);
+  CHECK(pool.WouldFit(500 * kMiB));
+
+  CHECK(weir_would_fit(7, 1, nullptr, &fits, nullptr) == WEIR_ERROR_NO_DEVICE);
+  CHECK(weir_would_fit(0, 1, nullptr, nullptr, nullptr) == WEIR_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_CASE("a fraction of the device is a limit like any other", "[pressure]") {

@@ -94,6 +94,20 @@ class DevicePool {
     return info;
   }
 
+  // Whether AllocateAsync(bytes, stream) would succeed now; changes nothing.
+  bool WouldFit(std::size_t bytes, weir_stream_t stream = nullptr) const {
+    int fits = 0;
+    ThrowIfFailed(weir_would_fit(device_, bytes, stream, &fits, nullptr));
+    return fits != 0;
+  }
+  // How many bytes would have to become free for that; 0: none.
+  std::size_t MissingBytes(std::size_t bytes, weir_stream_t stream = nullptr) const {
+    int fits = 0;
+    std::size_t missing = 0;
+    ThrowIfFailed(weir_would_fit(device_, bytes, stream, &fits, &missing));
+    return missing;
+  }
+
   // Memory of one may be deallocated through the other.
   friend bool operator==(const DevicePool& a, const DevicePool& b) noexcept {
     return a.device_ == b.device_;
