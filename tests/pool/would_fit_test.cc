@@ -227,7 +227,9 @@ TEST_CASE("would_fit says what the allocation then does, and asking changes noth
     CHECK(sum.no > 0);
     CHECK(sum.false_yes == 0);
     // Without waiting it cannot know what is complete.
-    if (mode != "ladder:borrow+mesh") CHECK(sum.false_no * 50 <= sum.border);
+    // Else some 1.5 % of the requests near the border with merges,
+    // hardly any without; some hundred requests tell no more than that it is under 5 %.
+    if (mode != "ladder:borrow+mesh") CHECK(sum.false_no * 20 <= sum.border);
   }
 }
 

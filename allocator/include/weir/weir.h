@@ -189,10 +189,11 @@ WEIR_API int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_byt
  * for a miss that is under way; it asks the driver for its free memory, and calls filters of capture
  * pools. It counts as free what the request would wait for, and may take as long as a miss's
  * planning. 1 holds until other threads, other processes or later calls change something. 0 is wrong
- * in rare cases at the very border (under 2 % of requests there): where the request would succeed
- * before it has waited for everything, or merges pages more than once (option mesh). Where the
- * option ladder forbids to wait it does not see that work is complete unless Weir knew it before; in
- * mode:passthrough it does not count what a capture keeps from being freed. A device that is not in
+ * in rare cases at the very border (some 1.5 % of requests there with option mesh, hardly any
+ * without): where the request would succeed before it has waited for everything, or merges pages
+ * more than once. Where the option ladder forbids to wait it does not see that work is complete
+ * unless Weir knew it before, and 1 was wrong for a few of 10,000 requests; in mode:passthrough it
+ * does not count what a capture keeps from being freed. A device that is not in
  * use is not started: the answer compares with its free memory if a CUDA context of it is current in
  * the calling thread, else with all its memory. */
 WEIR_API int weir_would_fit(int device, size_t bytes, weir_stream_t stream, int* fits,
