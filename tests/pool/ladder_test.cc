@@ -51,8 +51,6 @@ uint64_t FreeBehind(HeapFixture& f, uint64_t bytes, Stream user) {
 
 }  // namespace
 
-// ---- Waiting ------------------------------------------------------------------------------------
-
 TEST_CASE("the host waits for the oldest deferred free only, if that is enough", "[ladder]") {
   HeapFixture f(Device(64 * kMiB));
   const CUstream first = f.NewStream(), second = f.NewStream();
@@ -147,8 +145,6 @@ TEST_CASE("without the rung borrow a stream leaves other streams' granules alone
   REQUIRE(TryAllocate(f, kMiB, taker, &at).code == WEIR_ERROR_OUT_OF_MEMORY);
   REQUIRE(f.Stats().borrowed_blocks == 0);
 }
-
-// ---- Callbacks ----------------------------------------------------------------------------------
 
 TEST_CASE("a callback is told exactly what is missing", "[ladder]") {
   const uint64_t too_little = GENERATE(0, 2 * kMiB);
@@ -310,8 +306,6 @@ TEST_CASE("without the rung callbacks none is asked", "[ladder]") {
   REQUIRE(callback.calls() == 0);
 }
 
-// ---- Limits -------------------------------------------------------------------------------------
-
 TEST_CASE("a capture pool takes no more physical memory than its limit", "[ladder]") {
   const bool vmm = GENERATE(true, false);
   HeapOptions options;
@@ -384,8 +378,6 @@ TEST_CASE("a callback may end the stream of the request, whose history is begun 
   f.FreeAsync(f.Allocate(50 * kMiB, s), s);
   f.RequireValid();
 }
-
-// ---- Statistics ---------------------------------------------------------------------------------
 
 TEST_CASE("every miss that was served is counted by its rung", "[ladder]") {
   HeapFixture f(Device(64 * kMiB));

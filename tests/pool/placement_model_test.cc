@@ -221,11 +221,17 @@ class Program {
   uint64_t operations_ = 0;
 };
 
+// Whose program stitches and merges.
+constexpr uint64_t kKnownSeed = 2;
+
 // Runs programs and returns the sums of what they did.
 weir_stats_t RunPrograms(const char* conf, uint64_t seed) {
   weir_stats_t sum{};
   const uint64_t rounds = std::getenv("WEIR_TEST_NIGHTLY") != nullptr ? 30 : 2;
+  const uint64_t first_seed = seed;
   for (uint64_t round = 0; round < rounds; ++round) {
+    // One program is always the same, so that what the sums must show does not depend on luck.
+    seed = round == 0 ? kKnownSeed : first_seed;
     INFO(conf << ", round " << round);
     sim::Config config;
     config.seed = seed + round;

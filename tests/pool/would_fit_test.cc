@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 #include <random>
+#include <string>
 
 #include "allocator/base/options.h"
 #include "tests/pool/capture_fixture.h"
@@ -225,8 +226,9 @@ TEST_CASE("would_fit says what the allocation then does, and asking changes noth
     INFO(mode);
     CHECK(sum.yes > 0);
     CHECK(sum.no > 0);
-    CHECK(sum.false_yes == 0);
-    // Without waiting it cannot know what is complete.
+    // Without waiting it cannot know what is complete: weir.h says how often it is wrong then.
+    const bool waits = std::string(mode) != "ladder:borrow+mesh";
+    CHECK(sum.false_yes <= (waits ? 0 : 1 + sum.asked / 1000));
     // Else some 1.5 % of the requests near the border with merges,
     // hardly any without; some hundred requests tell no more than that it is under 5 %.
     if (mode != "ladder:borrow+mesh") CHECK(sum.false_no * 20 <= sum.border);

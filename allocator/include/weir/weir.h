@@ -69,8 +69,7 @@ WEIR_API int weir_configure(const char* options);
  * Pointers are aligned to 512 bytes or more; contents are undefined. A request of 0 bytes gives a
  * pointer unlike any other live one, which must be freed like them; nothing may be stored behind
  * it. A request that exceeds the device's memory fails with WEIR_ERROR_OUT_OF_MEMORY without
- * touching what is cached.
- */
+ * touching what is cached. */
 
 /* Allocates on the calling thread's device (see weir_set_device), for use on any stream. */
 WEIR_API void* weir_malloc(size_t bytes);
@@ -183,19 +182,19 @@ WEIR_API int weir_get_device(int* device);
  * the device's total. Calls the driver, and waits for nothing. */
 WEIR_API int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_bytes);
 
-/* Whether weir_malloc_async(bytes, stream) on the device would succeed now, without asking callbacks:
- * *fits is 1 or 0, and *missing_bytes (may be NULL) how many bytes, in whole pages, would have to
- * become free. It changes nothing: it allocates, moves and counts nothing and waits for no work, only
- * for a miss that is under way; it asks the driver for its free memory, and calls filters of capture
- * pools. It counts as free what the request would wait for, and may take as long as a miss's
- * planning. 1 holds until other threads, other processes or later calls change something. 0 is wrong
- * in rare cases at the very border (some 1.5 % of requests there with option mesh, hardly any
- * without): where the request would succeed before it has waited for everything, or merges pages
- * more than once. Where the option ladder forbids to wait it does not see that work is complete
- * unless Weir knew it before, and 1 was wrong for a few of 10,000 requests; in mode:passthrough it
- * does not count what a capture keeps from being freed. A device that is not in
- * use is not started: the answer compares with its free memory if a CUDA context of it is current in
- * the calling thread, else with all its memory. */
+/* Whether weir_malloc_async(bytes, stream) on the device would succeed now, without asking
+ * callbacks: *fits is 1 or 0, and *missing_bytes (may be NULL) how many bytes, in whole pages,
+ * would have to become free. It changes nothing and waits for no work, only for a miss that is
+ * under way; it asks the driver for its free memory, and calls filters of capture pools. It counts
+ * as free what the request would wait for, and may take as long as a miss's planning. 1 holds
+ * until other threads, other processes or later calls change something. 0 is wrong in rare cases
+ * at the very border (some 1.5 % of requests there with option mesh, hardly any without): where
+ * the request would succeed before it has waited for everything, or merges pages more than once.
+ * Where the option ladder forbids to wait it does not see that work is complete unless Weir knew
+ * it before, and 1 was wrong for a few of 10,000 requests; in mode:passthrough it does not count
+ * what a capture keeps from being freed. A device that is not in use is not started: the answer
+ * compares with its free memory if a CUDA context of it is current in the calling thread, else
+ * with all its memory. */
 WEIR_API int weir_would_fit(int device, size_t bytes, weir_stream_t stream, int* fits,
                             size_t* missing_bytes);
 
@@ -377,8 +376,7 @@ typedef struct weir_stats {
   uint64_t unused_[1];       /* room to grow without a change of size */
 } weir_stats_t;
 
-/* All zero, without a limit, for a device that has not been used yet: it is not started for this.
- */
+/* All zero, without a limit, for a device that was not used yet: it is not started for this. */
 WEIR_API int weir_get_stats(int device, weir_stats_t* stats);
 WEIR_API int weir_reset_peak_stats(int device);
 
