@@ -12,6 +12,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/pool/device_heap.h"
 #include "allocator/pool/unseen_holders.h"

@@ -1,6 +1,7 @@
 // DeviceHeap: giving memory back to the driver, limits, and what can be asked about the heap.
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/pool/change.h"
 #include "allocator/pool/device_heap.h"

@@ -12,11 +12,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/hash/hash.h"
 #include "allocator/base/heap_options.h"
 #include "allocator/base/mutex.h"
 #include "allocator/block/handle_table.h"
@@ -54,26 +55,30 @@ class HeapState {
   EventPool events_ ABSL_GUARDED_BY(space_mu_);
   std::optional<bool> context_is_captured_ ABSL_GUARDED_BY(space_mu_);  // unset: not asked yet
 
+  // Tables of std: Abseil's are damaged when host memory runs out in an insertion.
   Mutex heap_mu_;
   HeapRecords records_ ABSL_GUARDED_BY(heap_mu_);
   HandleTable handles_ ABSL_GUARDED_BY(heap_mu_);
   GrowthPolicy policy_ ABSL_GUARDED_BY(heap_mu_);
   std::vector<std::unique_ptr<StreamHeap>> streams_ ABSL_GUARDED_BY(heap_mu_);
-  absl::flat_hash_map<StreamKey, StreamHeap*> by_key_ ABSL_GUARDED_BY(heap_mu_);
+  std::unordered_map<StreamKey, StreamHeap*, absl::Hash<StreamKey>> by_key_
+      ABSL_GUARDED_BY(heap_mu_);
   StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;  // that FindStream found
   std::vector<ThreadCache*> caches_ ABSL_GUARDED_BY(heap_mu_);
   std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);
   std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
   std::atomic<bool> has_routes_{false};
   bool has_spares_ ABSL_GUARDED_BY(heap_mu_) = false;  // that were made in advance, perhaps
-  absl::flat_hash_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
+  std::unordered_map<uint64_t, StreamList> uses_ ABSL_GUARDED_BY(heap_mu_);
   // By address and bytes, how often.
-  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint64_t> pinned_ ABSL_GUARDED_BY(heap_mu_);
+  std::unordered_map<std::pair<uint64_t, uint64_t>, uint64_t,
+                     absl::Hash<std::pair<uint64_t, uint64_t>>>
+      pinned_ ABSL_GUARDED_BY(heap_mu_);
   // False: nothing that is mapped is unmapped or mapped elsewhere, for nobody knows who holds it.
   // Set under both locks by whoever may change mappings.
   bool moves_ ABSL_GUARDED_BY(heap_mu_) = true;
   // record_stacks: by address, of what callers hold.
-  absl::flat_hash_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);
+  std::unordered_map<uint64_t, CallStack> stacks_ ABSL_GUARDED_BY(heap_mu_);
   std::shared_ptr<const OomReport> last_report_ ABSL_GUARDED_BY(heap_mu_);
   weir_stats_t stats_ ABSL_GUARDED_BY(heap_mu_){};
 };
