@@ -146,7 +146,7 @@ TEST_CASE("threads that stop for compaction keep contents and order", "[compact]
   sim::Config config = SmallDevice();
   config.executor = sim::Executor::kThreaded;
   CaptureFixture f(config, OptionsFrom("mode:tight,mesh:compact"));
-  constexpr int kThreads = 3, kRounds = 6;
+  constexpr int kThreads = 3, kRounds = 7;
   std::vector<CUstream> streams;
   for (int t = 0; t < kThreads; ++t) streams.push_back(f.NewStream());
   std::atomic<int> wrong{0};
@@ -171,8 +171,20 @@ TEST_CASE("threads that stop for compaction keep contents and order", "[compact]
                                         });
         if (result != CUDA_SUCCESS) ++wrong;
       };
+      // First two blocks at different offsets of two granules, which merge whatever comes later.
+      for (int i = 0; i < 6; ++i) {
+        HeapError error;
+        const uint64_t at = f.heap().Allocate(700 * kKiB, kBlockAlignment, stream, &error);
+        if (at == 0) ++wrong;
+        live.emplace_back(at, static_cast<uint8_t>(i));
+        touch(at, live.back().second, true);
+      }
+      for (const int i : {5, 3, 2, 1}) {
+        if (!f.heap().FreeAsync(live[static_cast<size_t>(i)].first, stream).ok()) ++wrong;
+        live.erase(live.begin() + i);
+      }
       for (int round = 0; round < kRounds; ++round) {
-        for (int i = 0; i < 150; ++i) {
+        for (int i = 0; round > 0 && i < 150; ++i) {
           if (random() % 5 < 3) {
             const uint64_t bytes = 1 + random() % (uint64_t{1} << (10 + random() % 10));
             HeapError error;
