@@ -74,8 +74,8 @@ struct HeapOptions {
   // A borrowed block may make the borrowing stream wait, on the device, for the stream it is from.
   Borrowing borrow = Borrowing::kPressure;
 
-  // Off: memory stays where it is until the program gives it back explicitly, and new memory is made
-  // up to the hard limit instead.
+  // Off: memory stays where it is until the program gives it back explicitly, and new memory is
+  // made up to the hard limit instead.
   Compaction compaction = Compaction::kAuto;
 
   // Placement at fresh addresses where the same requests were seen before, by mapping idle memory

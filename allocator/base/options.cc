@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -64,12 +65,6 @@ bool SetNumber(std::string_view text, ProcessOptions* options) {
   return true;
 }
 
-bool SetDevice(std::string_view text, ProcessOptions* options) {
-  options->device =
-      text == "sim" ? ProcessOptions::DeviceKind::kSimulated : ProcessOptions::DeviceKind::kCuda;
-  return text == "sim" || text == "cuda";
-}
-
 // A preset for what the other options say; ParseOptions reads it before them.
 bool SetMode(std::string_view text, ProcessOptions* options) {
   options->passthrough = text == "passthrough";
@@ -86,12 +81,30 @@ bool SetMode(std::string_view text, ProcessOptions* options) {
   return options->passthrough || tight || serving || text == "default";
 }
 
+// One word of several.
+template <typename Value>
+bool ParseWord(std::string_view text,
+               std::initializer_list<std::pair<std::string_view, Value>> words, Value* value) {
+  for (const auto& [word, meaning] : words) {
+    if (text != word) continue;
+    *value = meaning;
+    return true;
+  }
+  return false;
+}
+
+bool SetDevice(std::string_view text, ProcessOptions* options) {
+  using Kind = ProcessOptions::DeviceKind;
+  return ParseWord<Kind>(text, {{"cuda", Kind::kCuda}, {"sim", Kind::kSimulated}},
+                         &options->device);
+}
+
 bool SetMesh(std::string_view text, ProcessOptions* options) {
-  Meshing& mesh = options->heap.mesh;
-  mesh = text == "pressure"  ? Meshing::kPressure
-         : text == "compact" ? Meshing::kCompact
-                             : Meshing::kNever;
-  return text == "pressure" || text == "compact" || text == "never";
+  return ParseWord<Meshing>(text,
+                            {{"never", Meshing::kNever},
+                             {"compact", Meshing::kCompact},
+                             {"pressure", Meshing::kPressure}},
+                            &options->heap.mesh);
 }
 
 template <bool HeapOptions::*kMember>
@@ -100,18 +113,17 @@ bool SetSwitch(std::string_view text, ProcessOptions* options) {
 }
 
 bool SetBorrow(std::string_view text, ProcessOptions* options) {
-  Borrowing& borrow = options->heap.borrow;
-  borrow = text == "never"   ? Borrowing::kNever
-           : text == "small" ? Borrowing::kSmall
-                             : Borrowing::kPressure;
-  return text == "never" || text == "small" || text == "pressure";
+  return ParseWord<Borrowing>(text,
+                              {{"never", Borrowing::kNever},
+                               {"pressure", Borrowing::kPressure},
+                               {"small", Borrowing::kSmall}},
+                              &options->heap.borrow);
 }
 
 bool SetCompaction(std::string_view text, ProcessOptions* options) {
-  options->heap.compaction = text == "on"    ? Compaction::kOn
-                             : text == "off" ? Compaction::kOff
-                                             : Compaction::kAuto;
-  return text == "auto" || text == "on" || text == "off";
+  return ParseWord<Compaction>(
+      text, {{"auto", Compaction::kAuto}, {"on", Compaction::kOn}, {"off", Compaction::kOff}},
+      &options->heap.compaction);
 }
 
 // A number with a decimal point and no unit is a fraction of the device's memory, anything else

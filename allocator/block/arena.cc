@@ -273,11 +273,9 @@ Block* Arena::TryAllocateAt(uint64_t begin, uint64_t bytes) {
       ready->end() < begin + bytes) {
     return nullptr;
   }
-  records_->blocks.Reserve(4);
-  if (records_->alias_bytes > 0) {
-    if (!IsDistinct(begin, begin + bytes)) return nullptr;
-    records_->blocks.Reserve(4 + CountFlips(begin, begin + bytes));
-  }
+  const bool has_aliases = records_->alias_bytes > 0;
+  if (has_aliases && !IsDistinct(begin, begin + bytes)) return nullptr;
+  records_->blocks.Reserve(4 + (has_aliases ? CountFlips(begin, begin + bytes) : 0));
   return CarveLive(ready, begin, bytes);
 }
 
@@ -301,7 +299,7 @@ bool Arena::IsDistinct(uint64_t begin, uint64_t end) const {
   return distinct;
 }
 
-Block* Arena::CarveLive(Block* ready, uint64_t begin, uint64_t bytes) {
+Block* Arena::CutOut(Block* ready, uint64_t begin, uint64_t end) {
   WEIR_DCHECK(ready->state == BlockState::kReady);
   RemoveFree(ready);
   Block* block = ready;
@@ -309,7 +307,12 @@ Block* Arena::CarveLive(Block* ready, uint64_t begin, uint64_t bytes) {
     block = SplitAt(ready, begin);
     InsertFree(ready);
   }
-  if (block->bytes > bytes) InsertFree(SplitAt(block, begin + bytes));
+  if (block->end() > end) InsertFree(SplitAt(block, end));
+  return block;
+}
+
+Block* Arena::CarveLive(Block* ready, uint64_t begin, uint64_t bytes) {
+  Block* block = CutOut(ready, begin, begin + bytes);
   block->state = BlockState::kLive;
   block->owner = owner_;
   CountLive(*block);

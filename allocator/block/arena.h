@@ -143,6 +143,8 @@ class Arena {
  private:
   void InsertFree(Block* block);  // into the bins or the list of holes
   void RemoveFree(Block* block);
+  // Takes [begin, end) out of a ready block; what is left of it on either side stays ready.
+  Block* CutOut(Block* ready, uint64_t begin, uint64_t end);
   // Cuts a block that is in no list at `at`; returns the new second part, in the same state.
   Block* SplitAt(Block* block, uint64_t at);
   // Makes a block in no list free: joins it with free neighbours of the same state and lists it.

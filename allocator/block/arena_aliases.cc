@@ -19,15 +19,7 @@ void Arena::CastShadow(const Mapping& mapping) {
   Block* block = PointerIndex::Get().FindContaining(mapping.at);
   if (block->state == BlockState::kBusy) return;  // Settle finds out
   WEIR_CHECK(block->state == BlockState::kReady);
-  RemoveFree(block);
-  if (mapping.at > block->begin) {
-    Block* rest = SplitAt(block, mapping.at);
-    InsertFree(block);
-    block = rest;
-  }
-  const uint64_t end = mapping.at + mapping.bytes;
-  if (block->end() > end) InsertFree(SplitAt(block, end));
-  block->state = BlockState::kShadow;
+  CutOut(block, mapping.at, mapping.at + mapping.bytes)->state = BlockState::kShadow;
 }
 
 void Arena::GiveUp(Mapping* mapping) {
@@ -70,13 +62,7 @@ void Arena::FreeShared(Block* block, Epoch epoch) {
 void Arena::Lend(uint64_t begin, uint64_t bytes) {
   Block* block = PointerIndex::Get().FindContaining(begin);
   WEIR_CHECK(block->state == BlockState::kReady && block->end() >= begin + bytes);
-  RemoveFree(block);
-  if (begin > block->begin) {
-    Block* rest = SplitAt(block, begin);
-    InsertFree(block);
-    block = rest;
-  }
-  if (block->bytes > bytes) InsertFree(SplitAt(block, begin + bytes));
+  block = CutOut(block, begin, begin + bytes);
   block->state = BlockState::kLent;
   block->owner = owner_;
   CountLive(*block);

@@ -82,8 +82,9 @@ struct Handle {
   uint64_t last_used_ns = 0;  // when the heap last saw that it was used
 
   inline bool is_idle() const;
-  inline uint64_t at() const;   // of the owner; 0 for a spare
-  inline Arena* arena() const;  // of the owner; nullptr for a spare
+  inline bool IsMappedIn(uint64_t begin, uint64_t end) const;  // in part, at any address
+  inline uint64_t at() const;                                  // of the owner; 0 for a spare
+  inline Arena* arena() const;                                 // of the owner; nullptr for a spare
 };
 
 // A whole handle at one address. One line of the cache: a large block touches many of them.
@@ -106,6 +107,12 @@ struct alignas(64) Mapping {
 };
 
 inline bool Handle::is_idle() const { return mappings == nullptr || mappings->live == 0; }
+inline bool Handle::IsMappedIn(uint64_t begin, uint64_t end) const {
+  for (const Mapping* m = mappings; m != nullptr; m = m->next) {
+    if (m->at < end && m->at + m->bytes > begin) return true;
+  }
+  return false;
+}
 inline uint64_t Handle::at() const { return mappings != nullptr ? mappings->at : 0; }
 inline Arena* Handle::arena() const { return mappings != nullptr ? mappings->arena : nullptr; }
 

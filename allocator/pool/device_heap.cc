@@ -326,8 +326,7 @@ void DeviceHeap::MarkFrees() {
       if (stream->unmarked_bytes < kHeadStart * options_.marker_bytes) continue;
       stream->unmarked_bytes = 0;
     }
-    if (!CloseEpoch(&stream->timeline).ok()) continue;  // a miss tries again
-    stream->timeline.Poll({*driver_, events_}).IgnoreError();
+    Ask(&stream->timeline, /*close=*/true).IgnoreError();  // a miss tries again
   }
 }
 

@@ -255,6 +255,8 @@ class DeviceHeap : private HeapState {
   bool LostItsStream(StreamTimeline* timeline, const DriverStatus& status);
   // StreamTimeline::Close and Wait, where a capture allows them.
   DriverStatus CloseEpoch(StreamTimeline* timeline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // Learns what is complete, after closing the epoch if asked to.
+  DriverStatus Ask(StreamTimeline* timeline, bool close) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus WaitFor(StreamTimeline* timeline, Epoch epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   HeapError DriverFailure(const DriverStatus& status) const;
@@ -325,7 +327,12 @@ class DeviceHeap : private HeapState {
   bool CanWaitInCapture(const Handle& handle) const;
   // Whether its memory, when idle, may go anywhere, be it another address or the driver: a capture
   // pool keeps what it has, and so does who holds the pages.
-  bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_) {
+    return IsSupply(handle, moves_);
+  }
+  static bool IsSupply(const Handle& handle, bool moves);
+  // What may be made new below the limit, `most` at most, in whole granules.
+  uint64_t RoomBelow(uint64_t limit, uint64_t most) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_mesh.cc ----
@@ -340,7 +347,6 @@ class DeviceHeap : private HeapState {
   uint64_t CommitMerges(std::vector<MergeStep>* steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   bool CommitMerge(MergeStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   void WithdrawLost(const MergeStep& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  static uint64_t BytesIn(const std::vector<AddressRange>& ranges);
 
   // ---- device_heap_pins.cc ----
   // Each handle once. An error if there is none somewhere in the range.

@@ -71,10 +71,8 @@ bool DeviceHeap::IsOrdered(StreamHeap* lender, Epoch epoch, StreamHeap* taker, B
   StreamTimeline& timeline = lender->timeline;
   if (timeline.IsComplete(epoch)) return true;
   if (order == BorrowOrder::kNothing) return false;
-  if (!timeline.HasMarkerFor(epoch)) {
-    if (*status = CloseEpoch(&timeline); !status->ok()) return false;
-  }
-  if (*status = timeline.Poll({*driver_, events_}); !status->ok()) return false;
+  if (*status = Ask(&timeline, /*close=*/!timeline.HasMarkerFor(epoch)); !status->ok())
+    return false;
   if (timeline.IsComplete(epoch)) return true;
   if (order == BorrowOrder::kHostWait) {
     *status = WaitFor(&timeline, epoch);

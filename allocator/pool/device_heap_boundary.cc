@@ -16,10 +16,7 @@ Planned DeviceHeap::PlanBoundary(const Request& request, const Rung& rung, const
     return Planned::kNoMemory;
   }
   const uint64_t hard = HardLimit();
-  const uint64_t room =
-      hard > stats_.reserved_bytes
-          ? AlignDown(std::min(hard - stats_.reserved_bytes, rung.most_new), granule_)
-          : 0;
+  const uint64_t room = RoomBelow(hard, rung.most_new);
   if (room >= request.block + 2 * granule_ && !rung.may_share) return Planned::kNoMemory;
   FlushKept();
   uint64_t idle = 0;

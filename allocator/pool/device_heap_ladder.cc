@@ -125,9 +125,7 @@ void DeviceHeap::CountMissing(StreamHeap* owner, const Request& request, const R
   // The driver does not always give what it says it has.
   const uint64_t driver_free =
       std::min(ladder->driver_known ? ladder->driver_free : UINT64_MAX, rung.most_new);
-  const uint64_t hard = HardLimit();
-  const uint64_t below_limit = hard > stats_.reserved_bytes ? hard - stats_.reserved_bytes : 0;
-  const uint64_t room = AlignDown(std::min(below_limit, driver_free), granule_);
+  const uint64_t room = RoomBelow(HardLimit(), driver_free);
   const Arena& arena = owner->ArenaFor(request.block);
   std::optional<Window> window;
   if (driver_->has_vmm()) window = FindWindow(arena, request.block, request.alignment);
@@ -136,11 +134,7 @@ void DeviceHeap::CountMissing(StreamHeap* owner, const Request& request, const R
   uint64_t supply = 0;
   for (const Handle* h : handles_.all()) {
     if (!window.has_value() || !h->is_idle() || h->taken || !IsSupply(*h)) continue;
-    bool in_window = false;
-    for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
-      in_window |= m->at < window->busy_end && m->at + m->bytes > window->busy_begin;
-    }
-    if (in_window) continue;
+    if (h->IsMappedIn(window->busy_begin, window->busy_end)) continue;
     const bool waits = options_.ladder.wait && (!ladder->captured || CanWaitInCapture(*h));
     if (IsComplete(*h) || waits) supply += h->bytes;
   }

@@ -15,6 +15,15 @@
 #include "allocator/vmm/mesh_plan.h"
 
 namespace weir {
+namespace {
+
+uint64_t BytesIn(const std::vector<AddressRange>& ranges) {
+  uint64_t bytes = 0;
+  for (const AddressRange& range : ranges) bytes += range.bytes;
+  return bytes;
+}
+
+}  // namespace
 
 // One merge under way.
 struct DeviceHeap::MergeStep {
@@ -67,14 +76,8 @@ std::vector<DeviceHeap::MergeStep> DeviceHeap::PlanMergesLocked(uint64_t most) {
     MergeStep& step = steps.emplace_back();
     step.merge = merge;
     step.remapping = {merge.guest, merge.guest->handle, merge.host->handle};
-    const uint64_t begin = merge.guest->at, end = begin + granule_;
-    for (const Block* b = PointerIndex::Get().FindContaining(begin); b != nullptr && b->begin < end;
-         b = b->next) {
-      if (!b->is_counted()) continue;
-      const uint64_t from = std::max(b->begin, begin), to = std::min(b->end(), end);
-      step.used.push_back({from, to - from});
-      ++used;
-    }
+    ForEachUsed(*merge.guest, &IsReady, [&](AddressRange range) { step.used.push_back(range); });
+    used += step.used.size();
   }
   // Host memory first. A used range: 2 records to lend its bytes, 2 for its free (BecomeGuest); and
   // what is free on either side of it is cut out: 2.
@@ -168,10 +171,10 @@ bool DeviceHeap::CommitMerge(MergeStep* step) {
     old_handle->stuck = true;
     guest->mapped = false;
     guest->shared = true;  // so that frees see that it is lost; they still need records
+    WithdrawLost(*step);
   } else {
     records_.blocks.Unhold(2 * step->used.size());
   }
-  if (is_lost) WithdrawLost(*step);
   if (step->abandoned) return false;
   for (const AddressRange& range : step->used) {
     Block* lent =
@@ -193,12 +196,6 @@ void DeviceHeap::WithdrawLost(const MergeStep& step) {
     const Block* block = PointerIndex::Get().FindContaining(range.begin);
     if (block->span != nullptr) block->owner->spans.Withdraw(block->span);
   }
-}
-
-uint64_t DeviceHeap::BytesIn(const std::vector<AddressRange>& ranges) {
-  uint64_t bytes = 0;
-  for (const AddressRange& range : ranges) bytes += range.bytes;
-  return bytes;
 }
 
 HeapError DeviceHeap::Compact(const weir_compact_options_t& options,

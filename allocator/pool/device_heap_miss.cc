@@ -218,6 +218,12 @@ DriverStatus DeviceHeap::CloseEpoch(StreamTimeline* timeline) {
   return LostItsStream(timeline, status) ? CloseEpoch(timeline) : status;
 }
 
+DriverStatus DeviceHeap::Ask(StreamTimeline* timeline, bool close) {
+  DriverStatus status;
+  if (close) status = CloseEpoch(timeline);
+  return status.ok() ? timeline->Poll({*driver_, events_}) : status;
+}
+
 DriverStatus DeviceHeap::WaitFor(StreamTimeline* timeline, Epoch epoch) {
   if (timeline->IsComplete(epoch)) return {};
   if (timeline->kind() == StreamTimeline::Kind::kContext && !timeline->HasMarkerFor(epoch) &&
@@ -253,8 +259,7 @@ DriverStatus DeviceHeap::CompleteOnce(bool wait) {
     if (wait) {
       status = WaitFor(&timeline, last);
     } else {
-      if (!timeline.HasMarkerFor(last)) status = CloseEpoch(&timeline);
-      if (status.ok()) status = timeline.Poll({*driver_, events_});
+      status = Ask(&timeline, /*close=*/!timeline.HasMarkerFor(last));
     }
     if (!status.ok()) result = status;
     if (status.is_fatal()) return status;
@@ -295,10 +300,7 @@ DriverStatus DeviceHeap::ProveIdle() {
       }
     }
     if (!needed) continue;
-    DriverStatus status;
-    if (open) status = CloseEpoch(&timeline);
-    if (status.ok()) status = timeline.Poll({*driver_, events_});
-    if (status.is_fatal()) return status;
+    if (DriverStatus status = Ask(&timeline, /*close=*/open); status.is_fatal()) return status;
   }
   return {};
 }

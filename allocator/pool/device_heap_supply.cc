@@ -14,9 +14,14 @@ bool DeviceHeap::IsComplete(const Handle& handle) const {
   return true;
 }
 
-bool DeviceHeap::IsSupply(const Handle& handle) const {
+bool DeviceHeap::IsSupply(const Handle& handle, bool moves) {
   if (handle.pins > 0 || handle.stuck) return false;
-  return handle.arena() == nullptr || (moves_ && handle.arena()->owner()->key.pool == 0);
+  return handle.arena() == nullptr || (moves && handle.arena()->owner()->key.pool == 0);
+}
+
+uint64_t DeviceHeap::RoomBelow(uint64_t limit, uint64_t most) const {
+  if (limit <= stats_.reserved_bytes) return 0;
+  return AlignDown(std::min(limit - stats_.reserved_bytes, most), granule_);
 }
 
 bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
@@ -35,11 +40,8 @@ Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep, uin
   // What may be made new, in whole granules.
   const uint64_t hard = HardLimit();
   const uint64_t soft = moves_ ? std::min({hard, policy_.SoftLimit(hard), GcLimit()}) : hard;
-  const auto room_below = [&, reserved = stats_.reserved_bytes](uint64_t limit) {
-    if (limit <= reserved) return uint64_t{0};
-    return AlignDown(std::min(limit - reserved, rung.most_new), granule_);
-  };
-  const uint64_t room = room_below(rung.within_soft_limit ? soft : hard);
+  const uint64_t most_room = RoomBelow(hard, rung.most_new);
+  const uint64_t room = rung.within_soft_limit ? RoomBelow(soft, rung.most_new) : most_room;
   // The rest comes from memory that lies idle; spares, which nothing has to be unmapped for, first.
   const uint64_t spare = std::min(missing, SpareBytes());
   const uint64_t deficit = std::max(spare, missing > room ? missing - room : 0);
@@ -60,7 +62,7 @@ Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep, uin
   };
   // The host waits only where new memory cannot take the place of waiting.
   if (sum() < deficit && !known.proved) return Planned::kNeedsProof;
-  if (sum() + room_below(hard) >= missing) return Planned::kYes;
+  if (sum() + most_room >= missing) return Planned::kYes;
   if (stitch) return Planned::kNoMemory;
   // A capture forbids to record the marker that memory of the context would be waited for with.
   std::erase_if(supply, [&](const Handle* h) {
@@ -68,7 +70,7 @@ Planned DeviceHeap::ChooseSupply(const StreamHeap* owner, AddressRange keep, uin
   });
   rules.take_incomplete = rung.may_wait;
   *victims = ChooseVictims(supply, deficit, rules);
-  return sum() + room_below(hard) >= missing ? Planned::kYes : Planned::kNoMemory;
+  return sum() + most_room >= missing ? Planned::kYes : Planned::kNoMemory;
 }
 
 bool DeviceHeap::IsOf(const StreamHeap* owner, const Handle& handle) {

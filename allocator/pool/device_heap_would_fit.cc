@@ -146,25 +146,20 @@ bool DeviceHeap::FitView::CanShare(StreamHeap* owner, const Request& request, bo
 void DeviceHeap::FitView::Merge(uint64_t most) {
   merging_ = true;
   const uint64_t granule = heap_.granule_;
-  const auto is_free = [this](const Block& b) {
-    return b.state == BlockState::kReady || IsFreed(b);
-  };
+  const auto is_free = [this](const Block& b) { return IsReady(b) || IsFreed(b); };
   const auto is_gone = [this](const Mapping& m) { return IsDropped(m); };
   std::vector<PartGranule> parts;
   for (const Handle* h : heap_.handles_.all()) {
     if (!MayMove(*h)) continue;
     if (const auto part = DescribeGranule(*h, granule, is_free, is_gone)) parts.push_back(*part);
   }
-  for (const auto& [guest, host] : PlanMerges(std::move(parts), most)) {
+  for (const auto& merge : PlanMerges(std::move(parts), most)) {
+    const Mapping *const guest = merge.guest, *const host = merge.host;
     supply_.push_back(guest->handle);
     taken_.push_back({guest->at, granule});
-    const uint64_t end = guest->at + granule;
-    for (const Block* b = PointerIndex::Get().FindContaining(guest->at);
-         b != nullptr && b->begin < end; b = b->next) {
-      if (is_free(*b)) continue;
-      const uint64_t low = std::max(b->begin, guest->at), high = std::min(b->end(), end);
-      taken_.push_back({host->at + (low - guest->at), high - low});
-    }
+    ForEachUsed(*guest, is_free, [&](AddressRange range) {
+      taken_.push_back({host->at + (range.begin - guest->at), range.bytes});
+    });
   }
   std::sort(taken_.begin(), taken_.end(),
             [](const AddressRange& a, const AddressRange& b) { return a.begin < b.begin; });

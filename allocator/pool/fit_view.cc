@@ -69,8 +69,7 @@ void DeviceHeap::FitView::TakeFree(const Block& b) {
 }
 
 bool DeviceHeap::FitView::MayMove(const Handle& h) const {
-  if (h.pins > 0 || h.stuck) return false;
-  return h.mappings == nullptr || (now_.moves && h.arena()->owner()->key.pool == 0);
+  return DeviceHeap::IsSupply(h, now_.moves);
 }
 
 void DeviceHeap::FitView::FindSupply() {
@@ -96,11 +95,7 @@ void DeviceHeap::FitView::FindSupply() {
 uint64_t DeviceHeap::FitView::SupplyOutside(uint64_t begin, uint64_t end) const {
   uint64_t bytes = 0;
   for (const Handle* h : supply_) {
-    bool inside = false;
-    for (const Mapping* m = h->mappings; m != nullptr; m = m->next) {
-      inside |= m->at < end && m->at + m->bytes > begin;
-    }
-    if (!inside) bytes += h->bytes;
+    if (!h->IsMappedIn(begin, end)) bytes += h->bytes;
   }
   return bytes;
 }

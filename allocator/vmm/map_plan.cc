@@ -152,15 +152,9 @@ std::vector<Handle*> ChooseVictims(const std::vector<Handle*>& handles, uint64_t
     uint64_t at;
     Handle* handle;
   };
-  const auto is_kept = [&rules](const Handle& h) {
-    for (const Mapping* m = h.mappings; m != nullptr; m = m->next) {
-      if (m->at < rules.keep_end && m->at + m->bytes > rules.keep_begin) return true;
-    }
-    return false;
-  };
   std::vector<Candidate> candidates;
   for (Handle* h : handles) {
-    if (h->taken || !h->is_idle() || is_kept(*h)) continue;
+    if (h->taken || !h->is_idle() || h->IsMappedIn(rules.keep_begin, rules.keep_end)) continue;
     if (h->mappings == nullptr) {
       candidates.push_back({0, 0, h});
     } else if (rules.is_complete(*h)) {

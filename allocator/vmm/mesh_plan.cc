@@ -22,9 +22,7 @@ bool FitTogether(const PartGranule& a, const PartGranule& b, uint64_t granule) {
 }  // namespace
 
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule) {
-  return DescribeGranule(
-      handle, granule, [](const Block& b) { return b.state == BlockState::kReady; },
-      [](const Mapping&) { return false; });
+  return DescribeGranule(handle, granule, &IsReady, [](const Mapping&) { return false; });
 }
 
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule,
@@ -39,17 +37,14 @@ std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granul
     if (!m->guest) return {};
     part.may_move = false;  // a guest is never a host
   }
-  const uint64_t end = owner->at + granule, unit = granule / PartGranule::kUnits;
-  for (const Block* b = PointerIndex::Get().FindContaining(owner->at);
-       b != nullptr && b->begin < end; b = b->next) {
-    if (is_free(*b)) continue;
-    if (!b->is_counted()) return {};
-    const uint64_t from = std::max(b->begin, owner->at) - owner->at;
-    const uint64_t to = std::min(b->end(), end) - owner->at;
-    part.used_bytes += to - from;
-    for (uint64_t i = from / unit; i <= (to - 1) / unit; ++i)
+  const uint64_t unit = granule / PartGranule::kUnits;
+  const bool known = ForEachUsed(*owner, is_free, [&](AddressRange range) {
+    const uint64_t from = range.begin - owner->at;
+    part.used_bytes += range.bytes;
+    for (uint64_t i = from / unit; i <= (from + range.bytes - 1) / unit; ++i)
       part.used[i / 64] |= uint64_t{1} << (i % 64);
-  }
+  });
+  if (!known) return {};
   if (part.used_bytes == granule || part.used_bytes == 0) return {};
   return part;
 }

@@ -7,6 +7,7 @@
 #ifndef WEIR_VMM_MESH_PLAN_H_
 #define WEIR_VMM_MESH_PLAN_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "allocator/block/block.h"
+#include "allocator/block/pointer_index.h"
 
 namespace weir {
 
@@ -36,6 +38,22 @@ using IsFreeFn = std::function<bool(const Block&)>;
 using IsGoneFn = std::function<bool(const Mapping&)>;
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule,
                                            const IsFreeFn& is_free, const IsGoneFn& is_gone);
+
+inline bool IsReady(const Block& block) { return block.state == BlockState::kReady; }
+// Calls fn(range) for what blocks that are not free use of the mapping, in address order. False,
+// and it has stopped, at a block that is in the hands of a change.
+template <typename IsFree, typename Fn>
+bool ForEachUsed(const Mapping& mapping, const IsFree& is_free, Fn fn) {
+  const uint64_t end = mapping.at + mapping.bytes;
+  for (const Block* b = PointerIndex::Get().FindContaining(mapping.at);
+       b != nullptr && b->begin < end; b = b->next) {
+    if (is_free(*b)) continue;
+    if (!b->is_counted()) return false;
+    const uint64_t from = std::max(b->begin, mapping.at);
+    fn(AddressRange{from, std::min(b->end(), end) - from});
+  }
+  return true;
+}
 
 struct Merge {
   Mapping* guest;

@@ -121,17 +121,10 @@ TEST_CASE(
     for (uint64_t nth = 1; nth <= count; ++nth) {
       INFO(entry << " call " << nth << " of " << count << " fails with " << code);
       CaptureFixture f(TightDevice(vmm));
-      sim::Fault fault;
-      fault.entry = entry;
-      fault.nth = nth;
-      fault.result = code;
-      sim::InjectFault(fault);
+      test::FailCall(entry, nth, code);
       RunPoolsLife(f);
       sim::ClearFaults();
-      REQUIRE(f.heap().EmptyCache().ok());
-      f.RequireValid();
-      REQUIRE(f.Stats().reserved_bytes == 0);
-      REQUIRE(sim::UsedBytes(0) == 0);
+      f.RequireAllIsGivenBack();
       f.RequireNoRaces();
       REQUIRE(f.mismatches() == 0);
     }

@@ -92,18 +92,11 @@ TEST_CASE("whichever driver call fails, the heap stays valid and loses nothing",
     for (uint64_t nth = 1; nth <= count; ++nth) {
       INFO(entry << " call " << nth << " of " << count << " fails with " << code);
       HeapFixture f(TightDevice(vmm));
-      sim::Fault fault;
-      fault.entry = entry;
-      fault.nth = nth;
-      fault.result = code;
-      sim::InjectFault(fault);
+      test::FailCall(entry, nth, code);
       RunScenario(f);
       sim::ClearFaults();
       // Afterwards everything can be given back, and the device is whole again.
-      REQUIRE(f.heap().EmptyCache().ok());
-      f.RequireValid();
-      REQUIRE(f.Stats().reserved_bytes == 0);
-      REQUIRE(sim::UsedBytes(0) == 0);
+      f.RequireAllIsGivenBack();
       HeapError error;
       const uint64_t at = f.heap().Allocate(60 * kMiB, 512, nullptr, &error);
       INFO(error.text);
@@ -118,12 +111,7 @@ TEST_CASE("when undoing fails too, memory is lost but never handed out broken", 
     for (uint64_t nth = 1; nth <= 12; ++nth) {
       INFO(entry << " fails from call " << nth << " on");
       HeapFixture f(TightDevice(true));
-      sim::Fault fault;
-      fault.entry = entry;
-      fault.nth = nth;
-      fault.every_later_too = true;
-      fault.result = CUDA_ERROR_OUT_OF_MEMORY;
-      sim::InjectFault(fault);
+      test::FailCall(entry, nth, CUDA_ERROR_OUT_OF_MEMORY, /*for_ever=*/true);
       RunScenario(f);
       sim::ClearFaults();
       // The writes of the scenario fault if memory without access was handed out.

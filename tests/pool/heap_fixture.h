@@ -14,6 +14,24 @@
 
 namespace weir::test {
 
+inline sim::Config Device(uint64_t bytes, bool vmm = true) {
+  sim::Config config;
+  config.memory_bytes = bytes;
+  config.vmm = vmm;
+  return config;
+}
+
+// Makes the nth call of a driver entry from now on fail; with `for_ever` all later ones too.
+inline void FailCall(const std::string& entry, uint64_t nth, CUresult result,
+                     bool for_ever = false) {
+  sim::Fault fault;
+  fault.entry = entry;
+  fault.nth = nth;
+  fault.every_later_too = for_ever;
+  fault.result = result;
+  sim::InjectFault(fault);
+}
+
 class HeapFixture {
  public:
   explicit HeapFixture(const sim::Config& config = {}, const HeapOptions& options = {})
@@ -65,6 +83,13 @@ class HeapFixture {
     const std::string broken = heap_->Verify();
     INFO(broken);
     REQUIRE(broken.empty());
+  }
+  // Gives all back, which must leave nothing.
+  void RequireAllIsGivenBack() {
+    REQUIRE(heap_->EmptyCache().ok());
+    RequireValid();
+    REQUIRE(Stats().reserved_bytes == 0);
+    REQUIRE(sim::UsedBytes(0) == 0);
   }
   // As RequireNoRaces, but a wait that a held stream makes endless is no fault of the heap.
   void RequireNoUnorderedAccess() {

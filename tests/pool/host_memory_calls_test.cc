@@ -12,6 +12,7 @@
 
 namespace weir {
 
+using test::Device;
 using test::HeapFixture;
 
 namespace {
@@ -50,12 +51,6 @@ struct State {
 uint64_t TryAllocate(HeapFixture& f, uint64_t bytes, Stream stream) {
   HeapError error;
   return f.heap().Allocate(bytes, 512, stream, &error);
-}
-
-sim::Config Device(uint64_t bytes) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  return config;
 }
 
 }  // namespace

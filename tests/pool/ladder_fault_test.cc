@@ -111,17 +111,10 @@ TEST_CASE("whichever driver call of the ladder fails, the heap stays valid and l
     for (uint64_t nth = 1; nth <= count; ++nth) {
       INFO(entry << " call " << nth << " of " << count << " fails with " << code);
       HeapFixture f(TightDevice(vmm), AllPolicies(vmm));
-      sim::Fault fault;
-      fault.entry = entry;
-      fault.nth = nth;
-      fault.result = code;
-      sim::InjectFault(fault);
+      test::FailCall(entry, nth, code);
       RunScenario(f);
       sim::ClearFaults();
-      REQUIRE(f.heap().EmptyCache().ok());
-      f.RequireValid();
-      REQUIRE(f.Stats().reserved_bytes == 0);
-      REQUIRE(sim::UsedBytes(0) == 0);
+      f.RequireAllIsGivenBack();
       f.RequireNoRaces();
     }
   }

@@ -7,13 +7,8 @@
 namespace weir {
 namespace {
 
+using test::Device;
 using test::HeapFixture;
-
-sim::Config Device(uint64_t bytes) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  return config;
-}
 
 HeapError TryAllocate(HeapFixture& f, uint64_t bytes, Stream stream, uint64_t* at) {
   HeapError error;

@@ -9,14 +9,9 @@ namespace weir {
 namespace {
 
 using nlohmann::json;
+using test::Device;
 using test::HeapFixture;
 using Reason = OomReport::Reason;
-
-sim::Config Device(uint64_t bytes) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  return config;
-}
 
 // Makes a request fail. Its report must be one that parses.
 std::shared_ptr<const OomReport> Fail(HeapFixture& f, uint64_t bytes, Stream stream = nullptr,

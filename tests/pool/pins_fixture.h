@@ -6,13 +6,6 @@
 
 namespace weir::test {
 
-inline sim::Config Device(uint64_t bytes, bool vmm = true) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  config.vmm = vmm;
-  return config;
-}
-
 inline HeapOptions DecayingOptions(bool stitch) {
   HeapOptions options;
   options.stitch = stitch;

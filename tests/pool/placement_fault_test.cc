@@ -67,14 +67,6 @@ class Halves {
   std::vector<std::pair<uint64_t, uint8_t>> live_;
 };
 
-void RequireAllIsGivenBack(CaptureFixture& f) {
-  REQUIRE(f.heap().EmptyCache().ok());
-  f.RequireValid();
-  REQUIRE(f.Stats().reserved_bytes == 0);
-  REQUIRE(sim::UsedBytes(0) == 0);
-  f.RequireNoRaces();
-}
-
 HeapError CompactAll(CaptureFixture& f, weir_compact_result_t* result) {
   weir_compact_options_t options{};
   options.merge = 1;
@@ -95,7 +87,8 @@ TEST_CASE("a request that only merging makes room for is served, and contents st
   f.RequireValid();
   f.FreeAsync(large, halves.stream());
   REQUIRE(halves.FreeAll() == 0);
-  RequireAllIsGivenBack(f);
+  f.RequireAllIsGivenBack();
+  f.RequireNoRaces();
 }
 
 TEST_CASE("blocks that another thread frees while they are merged are free afterwards",
@@ -115,7 +108,8 @@ TEST_CASE("blocks that another thread frees while they are merged are free after
     f.Fill(halves.stream(), at, 50 * kMiB, 1);
     f.CheckNow(halves.stream(), at, 50 * kMiB, 1);
     f.FreeAsync(at, halves.stream());
-    RequireAllIsGivenBack(f);
+    f.RequireAllIsGivenBack();
+    f.RequireNoRaces();
   }
 }
 
@@ -148,7 +142,8 @@ TEST_CASE("whichever driver call of a merge fails, contents and heap stay", "[pl
       f.RequireValid();
       halves.RequireContents();
       REQUIRE(halves.FreeAll() == 0);
-      RequireAllIsGivenBack(f);
+      f.RequireAllIsGivenBack();
+      f.RequireNoRaces();
     }
   }
 }
@@ -160,12 +155,7 @@ TEST_CASE("when a merge can neither be done nor undone, the rest of the heap wor
       INFO(entry << " fails from call " << nth << " on");
       CaptureFixture f(SmallDevice(), OptionsFrom("mode:tight"));
       Halves halves(f);
-      sim::Fault fault;
-      fault.entry = entry;
-      fault.nth = nth;
-      fault.every_later_too = true;
-      fault.result = CUDA_ERROR_OUT_OF_MEMORY;
-      sim::InjectFault(fault);
+      test::FailCall(entry, nth, CUDA_ERROR_OUT_OF_MEMORY, /*for_ever=*/true);
       weir_compact_result_t result{};
       CompactAll(f, &result).ok();
       sim::ClearFaults();

@@ -228,17 +228,16 @@ constexpr uint64_t kKnownSeed = 2;
 weir_stats_t RunPrograms(const char* conf, uint64_t seed) {
   weir_stats_t sum{};
   const uint64_t rounds = std::getenv("WEIR_TEST_NIGHTLY") != nullptr ? 30 : 2;
-  const uint64_t first_seed = seed;
   for (uint64_t round = 0; round < rounds; ++round) {
     // One program is always the same, so that what the sums must show does not depend on luck.
-    seed = round == 0 ? kKnownSeed : first_seed;
+    const uint64_t program_seed = round == 0 ? kKnownSeed : seed + round;
     INFO(conf << ", round " << round);
     sim::Config config;
-    config.seed = seed + round;
+    config.seed = program_seed;
     config.memory_bytes = (round % 2 == 1 ? 128 : 64) * kMiB;
     config.run_ahead = round % 2 == 0 ? 16 : 1000;
     CaptureFixture f(config, test::OptionsFrom(conf));
-    Program program(f, seed + round);
+    Program program(f, program_seed);
     for (int i = 0; i < 5; ++i) program.Phase();
     program.End();
     REQUIRE(f.heap().EmptyCache().ok());

@@ -7,13 +7,8 @@
 namespace weir {
 namespace {
 
+using test::Device;
 using test::HeapFixture;
-
-sim::Config Device(uint64_t bytes) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  return config;
-}
 
 // Time goes on only by what driver calls cost.
 void PassSeconds(HeapFixture& f, double seconds) {

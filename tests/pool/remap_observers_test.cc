@@ -109,12 +109,7 @@ TEST_CASE("an observer knows what is mapped whichever driver call fails", "[rema
       INFO(entry << " call " << nth << " of " << counts[entry] << " fails with " << code);
       HeapFixture f(TightDevice(vmm), Options(stitch));
       RemapModel model(f);
-      sim::Fault fault;
-      fault.entry = entry;
-      fault.nth = nth;
-      fault.every_later_too = for_ever;
-      fault.result = code;
-      sim::InjectFault(fault);
+      test::FailCall(entry, nth, code, for_ever);
       RunScenario(f, /*merge=*/!for_ever);
       sim::ClearFaults();
       model.RequireTrue();

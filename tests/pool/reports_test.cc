@@ -3,17 +3,9 @@
 #include "tests/pool/heap_fixture.h"
 
 namespace weir {
-namespace {
 
+using test::Device;
 using test::HeapFixture;
-
-sim::Config Device(uint64_t bytes) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  return config;
-}
-
-}  // namespace
 
 TEST_CASE("a request routed to a pool gets what ordinary memory has idle (pytorch 159674)",
           "[reports]") {

@@ -9,27 +9,15 @@
 
 #include "allocator/base/options.h"
 #include "tests/pool/capture_fixture.h"
+#include "tests/pool/preset.h"
 #include "tests/support/seed.h"
 
 namespace weir {
 namespace {
 
 using test::CaptureFixture;
+using test::Device;
 using test::HeapFixture;
-
-HeapOptions Options(const std::string& text) {
-  ProcessOptions options;
-  std::string error;
-  INFO(text);
-  REQUIRE(ParseOptions(text, &options, &error));
-  return options.heap;
-}
-
-sim::Config Device(uint64_t bytes) {
-  sim::Config config;
-  config.memory_bytes = bytes;
-  return config;
-}
 
 struct Answer {
   bool fits = false;
@@ -209,7 +197,7 @@ TEST_CASE("would_fit says what the allocation then does, and asking changes noth
     for (uint64_t i = 0; i < 6; ++i) {
       const uint64_t bytes = (48 + 40 * (i % 3)) * kMiB;
       INFO(mode << ", seed " << first + i);
-      CaptureFixture f(Device(bytes), Options(mode));
+      CaptureFixture f(Device(bytes), test::OptionsFrom(mode));
       Program program(f, first + i, bytes, /*pools=*/i % 2 == 1);
       program.Run(400);
       const Tally& t = program.tally();

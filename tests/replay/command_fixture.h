@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
@@ -72,6 +73,15 @@ inline Outcome Shell(const std::string& command) {
 }
 
 inline Outcome Weir(const std::string& arguments) { return Shell(WEIR_COMMAND " " + arguments); }
+
+// Runs `weir COMMAND --json FILE ARGUMENTS`, which must end with the status, and reads the file.
+inline nlohmann::json WeirJson(const Folder& folder, const std::string& command,
+                               const std::string& arguments, int status) {
+  const Outcome outcome = Weir(command + " --json " + folder.Path("out.json") + " " + arguments);
+  INFO(outcome.text);
+  REQUIRE(outcome.status == status);
+  return nlohmann::json::parse(folder.Read("out.json"));
+}
 
 }  // namespace weir::replay
 

@@ -20,10 +20,7 @@ const std::string kHoles = kHeader +
                            "8,f,2,0,0,0\n9,f,4,0,0,0\n10,f,5,0,0,0\n";
 
 json Fit(const Folder& folder, const std::string& arguments, int status = 0) {
-  const Outcome outcome = Weir("fit --json " + folder.Path("fit.json") + " " + arguments);
-  INFO(outcome.text);
-  REQUIRE(outcome.status == status);
-  return json::parse(folder.Read("fit.json"));
+  return WeirJson(folder, "fit", arguments, status);
 }
 
 TEST_CASE("a fit finds the known minimum of a small trace", "[fit]") {

@@ -14,10 +14,7 @@ namespace {
 using nlohmann::json;
 
 json Replay(const Folder& folder, const std::string& arguments, int status = 0) {
-  const Outcome outcome = Weir("replay --json " + folder.Path("out.json") + " " + arguments);
-  INFO(outcome.text);
-  REQUIRE(outcome.status == status);
-  return json::parse(folder.Read("out.json"));
+  return WeirJson(folder, "replay", arguments, status);
 }
 
 TEST_CASE("a replay's JSON has one run per pass with every key of weir-replay/1", "[replay]") {
