@@ -53,8 +53,8 @@ class DeviceHeap::FitView {
   uint64_t SupplyOutside(uint64_t begin, uint64_t end) const;
 
   // ---- The blocks of an arena as they will be ----
-  Nodes Describe(const Arena& arena) const;
-  void DescribeBlock(const Block& b, Nodes* nodes) const;
+  Nodes Describe(const Arena& arena) const ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void DescribeBlock(const Block& b, Nodes* nodes) const ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Adds [begin, end) in the state, less what merges have taken.
   void Add(const Block& like, uint64_t begin, uint64_t end, BlockState state, Nodes* nodes) const;
   static void Append(const Block& like, uint64_t begin, uint64_t end, BlockState state,
