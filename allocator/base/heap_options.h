@@ -65,7 +65,7 @@ struct HeapOptions {
 
   // A marker is recorded when so many bytes wait for a stream, or, if there are several streams,
   // were freed in a stream's own order; fewer wait until somebody needs them.
-  uint64_t marker_bytes = 128 * kMiB;
+  uint64_t marker_bytes = 256 * kMiB;
 
   // What a thread may keep of one stream's freed small blocks, so that it needs no lock for the
   // next ones. 0: no thread caches.

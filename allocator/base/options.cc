@@ -71,9 +71,9 @@ bool SetMode(std::string_view text, ProcessOptions* options) {
   const HeapOptions initial;
   HeapOptions& heap = options->heap;
   const bool tight = text == "tight", serving = text == "serving";
-  heap.soft_limit = tight ? 0.02 : initial.soft_limit;
+  heap.soft_limit = tight ? 0.015 : initial.soft_limit;
   heap.max_handle_bytes = tight || serving ? 2 * kMiB : initial.max_handle_bytes;
-  heap.soft_limit_until = tight ? 0.5 : initial.soft_limit_until;
+  heap.soft_limit_until = tight ? 0.2 : initial.soft_limit_until;
   heap.guard_refill_us = tight ? 20 : initial.guard_refill_us;  // its moves are of more handles
   heap.stitch = tight;
   heap.mesh = tight ? Meshing::kPressure : Meshing::kNever;
@@ -172,7 +172,7 @@ constexpr Knob kKnobs[] = {
     {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
     {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
     {"mode", "default|tight|serving|passthrough", "default",
-     "presets: tight: least memory (stitch, mesh, soft_limit:0.02, soft_limit_until:0.5, "
+     "presets: tight: least memory (stitch, mesh, soft_limit:0.015, soft_limit_until:0.2, "
      "max_handle:2MiB, "
      "guard_refill_us:20); serving: "
      "boundary, max_handle:2MiB; passthrough: every request goes to the driver",
@@ -231,7 +231,7 @@ constexpr Knob kKnobs[] = {
     {"boundary", "on|off", "off",
      "a large block may begin and end in free parts of granules that others use",
      &SetSwitch<&HeapOptions::share_boundaries>},
-    {"marker_bytes", "BYTES", "128MiB", "freed by a stream before it records a marker",
+    {"marker_bytes", "BYTES", "256MiB", "freed by a stream before it records a marker",
      &SetBytes<&HeapOptions::marker_bytes>},
     {"borrow", "never|pressure|small", "pressure",
      "when a stream takes free parts of granules that another stream uses", &SetBorrow},

@@ -69,7 +69,7 @@ TEST_CASE("options that are not named keep their defaults", "[options]") {
   CHECK(options.heap.guard_burst_ms == 100);
   CHECK(options.heap.handle_divisor == 512);
   CHECK(options.heap.max_handle_bytes == 128 * kMiB);
-  CHECK(options.heap.marker_bytes == 128 * kMiB);
+  CHECK(options.heap.marker_bytes == 256 * kMiB);
   CHECK(options.heap.thread_cache_bytes == 8 * kMiB);
 }
 
@@ -221,7 +221,7 @@ TEST_CASE("mode sets a preset, and other keys win over it in any order", "[optio
   const HeapOptions tight = Parsed("mode:tight").heap;
   CHECK(tight.stitch);
   CHECK(tight.mesh == Meshing::kPressure);
-  CHECK(tight.soft_limit == 0.02);
+  CHECK(tight.soft_limit == 0.015);
   CHECK(tight.max_handle_bytes == 2 * kMiB);
   CHECK(tight.guard_refill_us == 20);
   const HeapOptions serving = Parsed("mode:serving").heap;
