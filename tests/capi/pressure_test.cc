@@ -223,7 +223,7 @@ TEST_CASE("a fraction is of the device, whatever other processes hold (jax 4310,
 }
 
 TEST_CASE("statistics are there before anything was allocated (tensorflow 30736)",
-          "[pressure][reports]") {
+          "[pressure][reports]") {  // tensorflow 48869, 50669
   const SimulatedWeir weir;
   weir_stats_t stats;
   CHECK(weir_get_stats(1, &stats) == WEIR_OK);

@@ -18,7 +18,7 @@ sim::Config Device(uint64_t mib) {
 }
 
 TEST_CASE("memory freed in a capture behind a use on a forked stream waits for the capture's end",
-          "[capture][graph]") {
+          "[capture][graph][reports]") {  // pytorch 175560
   for (const uint64_t bytes : {uint64_t{2000}, 100 * kKiB, 4 * kMiB}) {
     INFO(bytes);
     CaptureFixture f;

@@ -38,7 +38,8 @@ TEST_CASE("a request that fails does not raise the soft limit", "[growth]") {
   f.RequireValid();
 }
 
-TEST_CASE("a free granule at any address can serve a request at the limit", "[growth]") {
+TEST_CASE("a free granule at any address can serve a request at the limit (jax 13428)",
+          "[growth][reports]") {  // marin 7115
   sim::Config config;
   config.memory_bytes = 128 * kMiB;
   HeapFixture f(config);
@@ -89,7 +90,8 @@ TEST_CASE("the memory limit is never exceeded, and can be raised", "[growth]") {
   f.FreeAsync(a);
 }
 
-TEST_CASE("memory that another process took is not counted on", "[growth]") {
+TEST_CASE("memory that another process took is not counted on (CUDA.jl 1670)",
+          "[growth][reports]") {
   sim::Config config;
   config.memory_bytes = 256 * kMiB;
   HeapFixture f(config);

@@ -121,7 +121,7 @@ TEST_CASE("whichever driver call of the ladder fails, the heap stays valid and l
 }
 
 TEST_CASE("a request that failed fails again at once, and changes nothing on the device",
-          "[ladder][reports]") {  // pytorch 189504, cupy 1256
+          "[ladder][reports]") {  // pytorch 189504, cupy 1256, cudf-spark 6768
   const bool vmm = GENERATE(true, false);
   const uint64_t seed = test::Seed();
   int failures = 0;

@@ -141,7 +141,7 @@ TEST_CASE("without the rung borrow a stream leaves other streams' granules alone
   REQUIRE(f.Stats().borrowed_blocks == 0);
 }
 
-TEST_CASE("a callback is told exactly what is missing", "[ladder]") {
+TEST_CASE("a callback is told exactly what is missing (cudf-spark 6768)", "[ladder][reports]") {
   const uint64_t too_little = GENERATE(0, 2 * kMiB);
   HeapFixture f(Device(128 * kMiB));
   std::vector<uint64_t> granules;

@@ -2,6 +2,7 @@
 #include <random>
 
 #include "tests/pool/heap_fixture.h"
+#include "tests/pool/preset.h"
 #include "tests/support/seed.h"
 
 namespace weir {
@@ -96,36 +97,40 @@ TEST_CASE("a heap whose preallocation fails does not begin, and leaves nothing",
   REQUIRE(sim::UsedBytes(0) == 0);
 }
 
-TEST_CASE("growing as needed never fails where preallocation does not (tensorflow 6111, 26218)",
+TEST_CASE("growing as needed fills the device as far as preallocation (tensorflow 6111, 26218)",
           "[release][reports]") {
-  const uint64_t seed = test::Seed();
-  for (uint64_t round = 0; round < 20; ++round) {
-    std::vector<bool> served[2];
-    for (const bool prealloc : {true, false}) {
-      HeapOptions options;
-      if (prealloc) options.preallocate = 256 * kMiB;
-      HeapFixture f(Device(256 * kMiB), options);
-      std::mt19937_64 random(seed + round);
-      std::vector<uint64_t> live;
-      for (int i = 0; i < 150; ++i) {
-        if (random() % 3 != 0 || live.empty()) {
-          HeapError error;
-          const uint64_t at = f.heap().Allocate(1 + random() % (24 * kMiB), 512, nullptr, &error);
-          served[prealloc].push_back(at != 0);
-          if (at != 0) live.push_back(at);
-        } else {
-          const size_t i_free = random() % live.size();
-          f.FreeAsync(live[i_free]);
-          live.erase(live.begin() + static_cast<long>(i_free));
-        }
-        if (served[0].size() > served[1].size()) continue;
-        if (served[0] != served[1] && !prealloc) break;
+  const bool tight = GENERATE(false, true);
+  // Bytes in use and asked for when a random program's first request fails.
+  const auto reached = [tight](uint64_t preallocate, uint64_t seed) {
+    HeapOptions options = test::OptionsFrom(tight ? "mode:tight" : "mode:default");
+    options.preallocate = preallocate;
+    HeapFixture f(Device(256 * kMiB), options);
+    const Stream streams[] = {nullptr, f.NewStream()};
+    std::mt19937_64 random(seed);
+    std::vector<std::pair<uint64_t, Stream>> live;
+    for (;;) {
+      if (random() % 5 < 3 || live.empty()) {
+        const Stream s = streams[random() % 2];
+        const uint64_t bytes = 1 + random() % (uint64_t{1} << (14 + random() % 12));
+        HeapError error;
+        const uint64_t at = f.heap().Allocate(bytes, kBlockAlignment, s, &error);
+        if (at == 0) return f.Stats().active_bytes + bytes;
+        live.emplace_back(at, s);
+      } else {
+        std::swap(live[random() % live.size()], live.back());
+        f.FreeAsync(live.back().first, live.back().second);
+        live.pop_back();
       }
-      f.RequireValid();
     }
-    // Up to the first request that preallocation does not serve.
-    for (size_t i = 0; i < served[0].size() && served[1][i]; ++i) REQUIRE(served[0][i]);
+  };
+  const uint64_t seed = test::Seed();
+  uint64_t grown = 0, preallocated = 0;
+  for (uint64_t round = 0; round < 60; ++round) {
+    grown += reached(0, seed + round);
+    preallocated += reached(256 * kMiB, seed + round);
   }
+  // Blocks get other addresses, so that one program in ten ends a little earlier, as many later.
+  REQUIRE(grown >= preallocated / 100 * 98);
 }
 
 // ---- Giving back --------------------------------------------------------------------------------
@@ -190,7 +195,7 @@ TEST_CASE("giving back never waits: work that is pending keeps its memory", "[re
 }
 
 TEST_CASE("memory that was not used for idle_decay is given back at the next slow call",
-          "[release][reports]") {  // tensorflow 1578, CUDA.jl 2190
+          "[release][reports]") {  // tensorflow 1578, 19571, 48545; CUDA.jl 2190; whisper.cpp 2980
   HeapOptions options;
   options.idle_decay = 5;
   HeapFixture f({}, options);
@@ -281,7 +286,7 @@ TEST_CASE("gc_threshold counts from the limit if that is lower, and never fails 
 }
 
 TEST_CASE("a trim keeps n bytes, or says by its statistics who holds more (onnxruntime 12748)",
-          "[release][reports]") {
+          "[release][reports]") {  // onnxruntime 13464
   HeapFixture f;
   std::vector<uint64_t> blocks;
   for (int i = 0; i < 16; ++i) blocks.push_back(f.Allocate(10 * kMiB));
