@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace weir {
 namespace {
 
@@ -34,34 +36,42 @@ ContextReplay::Context ContextReplay::Next(uint64_t bytes) {
     madvise(memory, sizeof(Tables), MADV_HUGEPAGE);  // look-ups are spread all over it
     tables_.reset(static_cast<Tables*>(memory));
   }
-  static constexpr std::array<uint64_t, 2> kPowers = {Power(kLengths[0]), Power(kLengths[1])};
-  const uint64_t now = tables_->prefixes[requests_ % kHistory];
   Context context;
   context.valid = true;
+  constexpr uint64_t kRest = (uint64_t{1} << kBucketShift) - 1;
+  for (size_t i = 0; i < kLengths.size(); ++i) {
+    const uint64_t key = (histories_[i] & ~kRest) | (Mix(histories_[i] * 31 + bytes) & kRest);
+    context.keys[i] = key;
+    const bool known = FindList(key) != nullptr;
+    context.known |= known;
+    // What Remember will forget for this context, and for the places that it takes.
+    if (!known) __builtin_prefetch(&tables_->places[LeastList(key)->oldest]);
+    const Place& place = tables_->places[(next_place_ + i) % kPlaces];
+    if (place.address != 0) __builtin_prefetch(&BucketOf(place.key));
+  }
+  static constexpr std::array<uint64_t, 2> kPowers = {Power(kLengths[0]), Power(kLengths[1])};
+  const uint64_t all = tables_->prefixes[requests_ % kHistory] * kBase + Mix(bytes);
+  tables_->prefixes[++requests_ % kHistory] = all;
   for (size_t i = 0; i < kLengths.size(); ++i) {
     const uint64_t length = kLengths[i];
     const uint64_t last =
-        requests_ < length ? now
-                           : now - tables_->prefixes[(requests_ - length) % kHistory] * kPowers[i];
-    context.keys[i] = Mix(last * 31 + bytes + i * 0x9E3779B97F4A7C15ull);
-    __builtin_prefetch(&tables_->buckets[BucketOf(context.keys[i])]);
+        requests_ < length ? all
+                           : all - tables_->prefixes[(requests_ - length) % kHistory] * kPowers[i];
+    histories_[i] = Mix(last + i * 0x9E3779B97F4A7C15ull);
+    __builtin_prefetch(&BucketOf(histories_[i]));
   }
-  tables_->prefixes[++requests_ % kHistory] = now * kBase + Mix(bytes);
-  // What the places that are forgotten next lead to.
-  for (uint32_t i = 0; i < kLengths.size(); ++i) {
-    const Place& place = tables_->places[(next_place_ + i) % kPlaces];
-    if (place.address != 0) __builtin_prefetch(&tables_->buckets[BucketOf(place.key)]);
-  }
-  for (const uint64_t key : context.keys) context.known |= FindList(key) != nullptr;
   return context;
+}
+
+ContextReplay::List* ContextReplay::LeastList(uint64_t key) const {
+  std::array<List, 4>& lists = BucketOf(key).lists;
+  return std::min_element(lists.begin(), lists.end(),
+                          [](const List& a, const List& b) { return a.count < b.count; });
 }
 
 ContextReplay::List* ContextReplay::FindOrMakeList(uint64_t key) {
   if (List* list = FindList(key)) return list;
-  List* least = nullptr;
-  for (List& list : tables_->buckets[BucketOf(key)].lists) {
-    if (least == nullptr || list.count < least->count) least = &list;
-  }
+  List* least = LeastList(key);
   while (least->count > 0) ForgetOldest(least);
   least->key = key;
   return least;

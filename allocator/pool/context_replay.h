@@ -79,20 +79,26 @@ class ContextReplay {
     void operator()(Tables* tables) const;
   };
 
-  static uint64_t BucketOf(uint64_t key) { return key >> 47; }
-  static_assert(kBuckets == uint64_t{1} << (64 - 47));
+  // The bucket is the highest bits of a key.
+  static constexpr int kBucketShift = 47;
+  static_assert(kBuckets == uint64_t{1} << (64 - kBucketShift));
+  Bucket& BucketOf(uint64_t key) const { return tables_->buckets[key >> kBucketShift]; }
 
   List* FindList(uint64_t key) const {
-    for (List& list : tables_->buckets[BucketOf(key)].lists) {
+    for (List& list : BucketOf(key).lists) {
       if (list.key == key && list.count > 0) return &list;
     }
     return nullptr;
   }
+  List* LeastList(uint64_t key) const;
   List* FindOrMakeList(uint64_t key);
   void Append(List* list, uint32_t place);  // as the newest
   void Remove(List* list, uint32_t place);
   void ForgetOldest(List* list);
 
+  // Hashes of the sizes before the next request, by length. They alone tell the buckets of its
+  // context, which are fetched while the request before it is served.
+  std::array<uint64_t, 2> histories_{};
   uint64_t requests_ = 0;
   uint32_t next_place_ = 0;
   std::unique_ptr<Tables, Free> tables_;
