@@ -64,7 +64,7 @@ struct HeapOptions {
   uint64_t max_handle_bytes = 128 * kMiB;
 
   // A marker is recorded when so many bytes wait for a stream, or, if there are several streams,
-  // were freed in a stream's own order; fewer wait until somebody needs them.
+  // twice as many were freed in a stream's own order; fewer wait until somebody needs them.
   uint64_t marker_bytes = 256 * kMiB;
 
   // What a thread may keep of one stream's freed small blocks, so that it needs no lock for the
