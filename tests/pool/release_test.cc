@@ -2,7 +2,6 @@
 #include <random>
 
 #include "tests/pool/heap_fixture.h"
-#include "tests/pool/preset.h"
 #include "tests/support/seed.h"
 
 namespace weir {
@@ -99,10 +98,9 @@ TEST_CASE("a heap whose preallocation fails does not begin, and leaves nothing",
 
 TEST_CASE("growing as needed fills the device as far as preallocation (tensorflow 6111, 26218)",
           "[release][reports]") {
-  const bool tight = GENERATE(false, true);
   // Bytes in use and asked for when a random program's first request fails.
-  const auto reached = [tight](uint64_t preallocate, uint64_t seed) {
-    HeapOptions options = test::OptionsFrom(tight ? "mode:tight" : "mode:default");
+  const auto reached = [](uint64_t preallocate, uint64_t seed) {
+    HeapOptions options;
     options.preallocate = preallocate;
     HeapFixture f(Device(256 * kMiB), options);
     const Stream streams[] = {nullptr, f.NewStream()};

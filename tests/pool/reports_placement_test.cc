@@ -140,9 +140,9 @@ TEST_CASE("two streams that take turns do not break up the memory they share (rm
 }
 
 TEST_CASE("a request fits as long as so much is free, however cut up (rmm 1245)",
-          "[reports]") {  // 31 of 84.5 GB were free when 133 MB failed
+          "[reports]") {  // 31 of 84.5 GB were free, and 133 MB failed
   const bool tight = GENERATE(false, true);
-  const uint64_t device = 84500 * kMiB;
+  const uint64_t device = 8450 * kMiB;
   HeapFixture f(Device(device), OptionsFrom(tight ? "mode:tight" : "mode:default"));
   std::mt19937_64 random(test::Seed());
   const Stream streams[] = {f.NewStream(), f.NewStream(), f.NewStream()};
@@ -152,12 +152,12 @@ TEST_CASE("a request fits as long as so much is free, however cut up (rmm 1245)"
     blocks.emplace_back(f.Allocate(2 * kMiB * (1 + random() % 60), s), s);
   }
   std::shuffle(blocks.begin(), blocks.end(), random);
-  while (f.Stats().active_bytes > 53500 * kMiB) {
+  while (f.Stats().active_bytes > 5350 * kMiB) {
     f.FreeAsync(blocks.back().first, blocks.back().second);
     blocks.pop_back();
   }
   // One granule a handle: to the last byte. Larger handles keep some of what is free.
-  const uint64_t least = tight ? 134 * kMiB : 10000 * kMiB;
+  const uint64_t least = tight ? 134 * kMiB : 1000 * kMiB;
   while (device - f.Stats().active_bytes >= least) f.Allocate(134 * kMiB, streams[random() % 3]);
   f.RequireValid();
 }

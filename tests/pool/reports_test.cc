@@ -72,6 +72,30 @@ TEST_CASE("cheaper rungs come first: complete, idle, borrowed, then waiting (Pad
   f.RequireNoRaces();
 }
 
+TEST_CASE("granules are merged when waiting was not enough, and not before (Paddle 79514)",
+          "[reports]") {
+  HeapFixture f(Device(64 * kMiB), OptionsFrom("mode:tight"));
+  const CUstream s = f.NewStream(), side = f.NewStream();
+  std::vector<uint64_t> halves;
+  for (int i = 0; i < 40; ++i) halves.push_back(f.Allocate(kMiB, s));
+  const uint64_t pending = f.Allocate(20 * kMiB, s);
+  f.Write(side, pending, 20 * kMiB);
+  REQUIRE(f.heap().RecordUse(pending, side).ok());
+  for (uint64_t at : halves) {
+    // One half of each granule is left, of every second one the first.
+    if ((at / kMiB) % 4 == 1 || (at / kMiB) % 4 == 2) f.FreeAsync(at, s);
+  }
+  f.FreeAsync(pending, s);
+  f.Write(s, f.Allocate(22 * kMiB, s), 22 * kMiB);  // 4 MiB of it are left on the device
+  REQUIRE(f.Stats().served_waited == 1);
+  REQUIRE(f.Stats().merged_granules == 0);
+  f.Write(s, f.Allocate(12 * kMiB, s), 12 * kMiB);
+  REQUIRE(f.Stats().served_merged == 1);
+  REQUIRE(f.Stats().merged_granules >= 5);
+  f.RequireNoRaces();
+  f.RequireValid();
+}
+
 TEST_CASE("memory that moves is neither made anew nor given back (pytorch 166116)", "[reports]") {
   HeapOptions options;
   options.ladder.borrow = false;  // it would spare the moves

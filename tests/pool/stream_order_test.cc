@@ -195,7 +195,8 @@ TEST_CASE("a program that does not tell of a use is caught by the checker", "[or
   REQUIRE(text.find("next owner's write") != std::string::npos);
 }
 
-TEST_CASE("the memory of a destroyed stream is proved complete through the context", "[order]") {
+TEST_CASE("the memory of a destroyed stream is proved complete through the context (cuml 2632)",
+          "[order][reports]") {
   sim::Config config;
   config.memory_bytes = 64 * kMiB;
   HeapFixture f(config);
