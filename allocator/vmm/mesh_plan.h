@@ -31,7 +31,7 @@ struct PartGranule {
 };
 
 // What is known of the owner of a handle of one granule; nothing if it cannot be part of a merge:
-// it is idle, used whole, mapped at several addresses, or a change has taken it.
+// it is idle, used whole, pinned, mapped at several addresses, or a change has taken it.
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule);
 // The same for what will be: with blocks that will be free, and mappings that will be gone.
 using IsFreeFn = std::function<bool(const Block&)>;

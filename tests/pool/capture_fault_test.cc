@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/pool/capture_fixture.h"
+#include "tests/pool/preset.h"
 
 namespace weir {
 namespace {
@@ -97,8 +98,8 @@ int RunPoolsLife(CaptureFixture& f) {
   return failures;
 }
 
-std::map<std::string, uint64_t> CountCalls(bool vmm) {
-  CaptureFixture f(TightDevice(vmm));
+std::map<std::string, uint64_t> CountCalls(bool vmm, const HeapOptions& options) {
+  CaptureFixture f(TightDevice(vmm), options);
   sim::ResetCallCounts();
   const int failures = RunPoolsLife(f);
   if (vmm) REQUIRE(failures == 0);
@@ -110,17 +111,21 @@ std::map<std::string, uint64_t> CountCalls(bool vmm) {
 TEST_CASE(
     "whichever driver call fails in a pool's life, the graph's memory is whole and none is lost",
     "[capture][fault]") {
-  const bool vmm = GENERATE(true, false);
+  const auto [vmm, conf] = GENERATE(table<bool, const char*>({{true, "mode:default"},
+                                                              {true, "mode:tight"},
+                                                              {true, "mode:serving"},
+                                                              {false, "mode:default"}}));
+  const HeapOptions options = test::OptionsFrom(conf);
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
   const std::set<std::string> allocator_entries{
       "cuMemCreate",      "cuMemRelease",     "cuMemMap",    "cuMemUnmap",
       "cuMemSetAccess",   "cuMemAlloc",       "cuMemFree",   "cuEventQuery",
       "cuCtxRecordEvent", "cuCtxSynchronize", "cuMemGetInfo"};
-  for (const auto& [entry, count] : CountCalls(vmm)) {
+  for (const auto& [entry, count] : CountCalls(vmm, options)) {
     if (allocator_entries.count(entry) == 0) continue;
     for (uint64_t nth = 1; nth <= count; ++nth) {
-      INFO(entry << " call " << nth << " of " << count << " fails with " << code);
-      CaptureFixture f(TightDevice(vmm));
+      INFO(conf << ", " << entry << " call " << nth << " of " << count << " fails with " << code);
+      CaptureFixture f(TightDevice(vmm), options);
       test::FailCall(entry, nth, code);
       RunPoolsLife(f);
       sim::ClearFaults();

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/pool/capture_fixture.h"
+#include "tests/pool/preset.h"
 #include "tests/support/seed.h"
 
 namespace weir {
@@ -222,15 +223,17 @@ TEST_CASE("random programs with capture pools keep contents, order and accounts"
           "[capture][model]") {
   const uint64_t seed = test::Seed();
   int replays = 0;
-  for (uint64_t round = 0; round < 8; ++round) {
-    INFO("round " << round);
+  for (uint64_t round = 0; round < 12; ++round) {
+    // Without mapping, and without context events, the presets change nothing.
+    const char* conf = round < 8 ? "mode:default" : round % 2 == 0 ? "mode:tight" : "mode:serving";
+    INFO("round " << round << ", " << conf);
     sim::Config config;
     config.seed = seed + round;
-    config.memory_bytes = (round % 2 == 0 ? 96 : 400) * kMiB;
-    config.run_ahead = round < 4 ? 16 : 2000;
+    config.memory_bytes = (round % 2 == 0 || round >= 8 ? 96 : 400) * kMiB;
+    config.run_ahead = round < 4 || round >= 10 ? 16 : 2000;
     config.vmm = round != 7;
     if (round == 6) config.driver_version = 12040;  // without context events
-    CaptureFixture f(config);
+    CaptureFixture f(config, test::OptionsFrom(conf));
     Program program(f, seed + round);
     for (int i = 0; i < 1500; ++i) {
       program.Step();

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "tests/pool/heap_fixture.h"
+#include "tests/pool/preset.h"
 
 namespace weir {
 namespace {
@@ -66,8 +67,8 @@ sim::Config TightDevice(bool vmm) {
 }
 
 // The calls the heap makes in the scenario, by entry, without those of the test itself.
-std::map<std::string, uint64_t> CountCalls(bool vmm) {
-  HeapFixture f(TightDevice(vmm));
+std::map<std::string, uint64_t> CountCalls(bool vmm, const HeapOptions& options) {
+  HeapFixture f(TightDevice(vmm), options);
   sim::ResetCallCounts();
   const int failures = RunScenario(f);
   if (vmm) REQUIRE(failures == 0);  // classic segments cannot move, so some requests do not fit
@@ -80,18 +81,22 @@ std::map<std::string, uint64_t> CountCalls(bool vmm) {
 }  // namespace
 
 TEST_CASE("whichever driver call fails, the heap stays valid and loses nothing", "[fault]") {
-  const bool vmm = GENERATE(true, false);
+  const auto [vmm, conf] = GENERATE(table<bool, const char*>({{true, "mode:default"},
+                                                              {true, "mode:tight"},
+                                                              {true, "mode:serving"},
+                                                              {false, "mode:default"}}));
+  const HeapOptions options = test::OptionsFrom(conf);
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
   const std::set<std::string> allocator_entries{
       "cuMemCreate",      "cuMemRelease", "cuMemMap",           "cuMemUnmap",
       "cuMemSetAccess",   "cuMemAlloc",   "cuMemFree",          "cuEventCreate",
       "cuEventRecord",    "cuEventQuery", "cuEventSynchronize", "cuCtxRecordEvent",
       "cuCtxSynchronize", "cuMemGetInfo"};
-  for (const auto& [entry, count] : CountCalls(vmm)) {
+  for (const auto& [entry, count] : CountCalls(vmm, options)) {
     if (allocator_entries.count(entry) == 0) continue;
     for (uint64_t nth = 1; nth <= count; ++nth) {
-      INFO(entry << " call " << nth << " of " << count << " fails with " << code);
-      HeapFixture f(TightDevice(vmm));
+      INFO(conf << ", " << entry << " call " << nth << " of " << count << " fails with " << code);
+      HeapFixture f(TightDevice(vmm), options);
       test::FailCall(entry, nth, code);
       RunScenario(f);
       sim::ClearFaults();
@@ -107,10 +112,11 @@ TEST_CASE("whichever driver call fails, the heap stays valid and loses nothing",
 }
 
 TEST_CASE("when undoing fails too, memory is lost but never handed out broken", "[fault]") {
+  const char* conf = GENERATE(values<const char*>({"mode:default", "mode:tight", "mode:serving"}));
   for (const char* entry : {"cuMemMap", "cuMemSetAccess", "cuMemUnmap"}) {
     for (uint64_t nth = 1; nth <= 12; ++nth) {
-      INFO(entry << " fails from call " << nth << " on");
-      HeapFixture f(TightDevice(true));
+      INFO(conf << ", " << entry << " fails from call " << nth << " on");
+      HeapFixture f(TightDevice(true), test::OptionsFrom(conf));
       test::FailCall(entry, nth, CUDA_ERROR_OUT_OF_MEMORY, /*for_ever=*/true);
       RunScenario(f);
       sim::ClearFaults();

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/pool/heap_fixture.h"
+#include "tests/pool/preset.h"
 #include "tests/support/seed.h"
 
 namespace weir {
@@ -197,6 +198,19 @@ TEST_CASE("random use on several streams keeps contents, order and accounts", "[
     borrowed += Run(config, options, seed + round, Steps(12000));
   }
   REQUIRE(borrowed > 0);
+}
+
+TEST_CASE("random use under the presets keeps contents, order and accounts", "[model]") {
+  const char* conf = GENERATE(values<const char*>({"mode:tight", "mode:serving"}));
+  const uint64_t seed = test::Seed();
+  for (uint64_t round = 0; round < 3; ++round) {
+    INFO(conf << ", round " << round);
+    sim::Config config;
+    config.seed = seed + round;
+    config.memory_bytes = (round < 2 ? 96 : 400) * kMiB;
+    config.run_ahead = round == 0 ? 16 : 2000;
+    Run(config, test::OptionsFrom(conf), seed + round, Steps(12000));
+  }
 }
 
 TEST_CASE("random use without memory mapping keeps contents, order and accounts", "[model]") {

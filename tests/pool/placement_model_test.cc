@@ -221,7 +221,7 @@ class Program {
   uint64_t operations_ = 0;
 };
 
-// Whose program stitches and merges.
+// Whose program stitches, merges and shares boundaries.
 constexpr uint64_t kKnownSeed = 2;
 
 // Runs programs and returns the sums of what they did.
@@ -251,6 +251,7 @@ weir_stats_t RunPrograms(const char* conf, uint64_t seed) {
     sum.merged_granules += s.merged_granules;
     sum.remapped_bytes += s.remapped_bytes;
     sum.borrowed_blocks += s.borrowed_blocks;
+    sum.shared_blocks += s.shared_blocks;
   }
   return sum;
 }
@@ -274,6 +275,7 @@ TEST_CASE("random programs in mode:tight keep contents, order and accounts", "[p
 TEST_CASE("random programs in mode:serving keep contents, order and accounts", "[placement]") {
   const weir_stats_t sum = RunPrograms("mode:serving", test::Seed());
   REQUIRE(sum.remapped_bytes > 0);
+  REQUIRE(sum.shared_blocks > 0);
 }
 
 TEST_CASE("random programs with every way of placement keep contents, order and accounts",
@@ -282,6 +284,7 @@ TEST_CASE("random programs with every way of placement keep contents, order and 
   const weir_stats_t sum = RunPrograms(conf, test::Seed());
   REQUIRE(sum.stitched_bytes > 0);
   REQUIRE(sum.merged_granules > 0);
+  REQUIRE(sum.shared_blocks > 0);
 }
 
 }  // namespace weir

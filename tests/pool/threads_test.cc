@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/pool/heap_fixture.h"
+#include "tests/pool/preset.h"
 #include "tests/support/seed.h"
 
 namespace weir {
@@ -14,9 +15,10 @@ using test::HeapFixture;
 
 TEST_CASE("threads allocate, free for each other and trim at the same time", "[threads]") {
   const uint64_t seed = test::Seed();
-  sim::Config config;
-  config.memory_bytes = 256 * kMiB;
-  HeapFixture f(config);
+  // No thread gives the device work here, so that granules may be merged.
+  const char* conf = GENERATE(values<const char*>({"mode:default", "mode:tight", "mode:serving"}));
+  INFO(conf);
+  HeapFixture f(test::Device(256 * kMiB), test::OptionsFrom(conf));
   constexpr int kThreads = 4, kSteps = 2000;
   std::vector<Stream> streams;
   for (int i = 0; i < kThreads; ++i) streams.push_back(f.NewStream());
@@ -154,10 +156,13 @@ TEST_CASE("memory handed out again while a miss asks about it is not taken away"
 // Random programs of several host threads on streams that run in threads of their own.
 TEST_CASE("programs of many threads and streams keep contents and order", "[threads]") {
   const uint64_t seed = test::Seed();
-  sim::Config config;
-  config.memory_bytes = 128 * kMiB;
+  // Merging would need that no thread gives the device work meanwhile.
+  const char* conf =
+      GENERATE(values<const char*>({"mode:default", "mode:tight,mesh:never", "mode:serving"}));
+  INFO(conf);
+  sim::Config config = test::Device(128 * kMiB);
   config.executor = sim::Executor::kThreaded;
-  HeapFixture f(config);
+  HeapFixture f(config, test::OptionsFrom(conf));
   constexpr int kThreads = 4, kSteps = 1500;
   std::vector<Stream> streams{nullptr};
   for (int i = 0; i < kThreads; ++i) streams.push_back(f.NewStream());

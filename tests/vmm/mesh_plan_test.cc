@@ -119,6 +119,24 @@ TEST_CASE("granules that are idle, full, stitched, taken, stuck or part of a han
   REQUIRE_FALSE(DescribeGranule(*two, kGranule).has_value());
 }
 
+TEST_CASE("a granule that somebody has pinned is neither guest nor host", "[mesh]") {
+  ArenaFixture f(16);
+  Handle* low = Part(f, 0, 0, kMiB);
+  Handle* high = Part(f, 2, kMiB, 512 * kKiB);
+  Handle* higher = Part(f, 4, kMiB + 512 * kKiB, 256 * kKiB);
+  for (Handle* pinned : {low, high, higher}) {
+    REQUIRE(Plan({low, high, higher}).size() == 1);
+    pinned->pins = 2;
+    const std::vector<Merge> merges = Plan({low, high, higher});
+    REQUIRE(merges.size() == 1);  // of the two others
+    REQUIRE(merges[0].guest != pinned->mappings);
+    REQUIRE(merges[0].host != pinned->mappings);
+    pinned->pins = 0;
+  }
+  low->pins = high->pins = 1;
+  REQUIRE(Plan({low, high, higher}).empty());
+}
+
 TEST_CASE("blocks that begin before a granule or end behind it count with their part", "[mesh]") {
   ArenaFixture f(16);
   Handle* first = f.Map(0, 1);
