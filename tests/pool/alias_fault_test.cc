@@ -2,7 +2,7 @@
 // change is either completed or undone: blocks in use keep their contents, the request succeeds
 // when it is made again, and at the end nothing is lost. Where undoing fails as well, memory may be
 // lost, but none is handed out broken.
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "tests/pool/capture_fixture.h"
@@ -64,6 +64,14 @@ class Program {
       const uint64_t at = f_.heap().Allocate(300 * kKiB, kBlockAlignment, stream_, &error);
       if (at != 0 && !f_.heap().FreeAsync(at, stream_).ok()) f_.Free(at);
     }
+  }
+  void Merge() {
+    weir_compact_options_t options{};
+    options.merge = 1;
+    options.keep_bytes = SIZE_MAX;
+    weir_compact_result_t result{};
+    f_.heap().Compact(options, &result).ok();
+    RequireConsistent();
   }
   void GiveBack() {
     f_.heap().EmptyCache().ok();
@@ -176,6 +184,7 @@ struct Covered {
   uint64_t stitched_bytes = 0;
   uint64_t calls_of_replay = 0;  // that change the mapping
   uint64_t unmaps = 0;           // by a miss after it: of what it takes, of addresses given up
+  uint64_t unmaps_to_merge = 0;  // further addresses, which merges do without
 };
 
 uint64_t MappingCalls() {
@@ -216,6 +225,8 @@ Covered StitchAndReplay(const char* conf, FaultPoint* point) {
   const uint64_t unmaps = sim::CallCount("cuMemUnmap");
   p.Allocate(3 * kMiB, p.other());
   covered.unmaps = sim::CallCount("cuMemUnmap") - unmaps;
+  p.Merge();
+  covered.unmaps_to_merge = sim::CallCount("cuMemUnmap") - unmaps - covered.unmaps;
   p.Allocate(9 * kMiB, p.other());
   p.Allocate(6 * kMiB, p.stream());
   p.GiveBack();
@@ -265,6 +276,7 @@ TEST_CASE("stitching, replay and dropped addresses: whichever driver call fails,
   const Covered covered = StitchAndReplay(conf, nullptr);
   REQUIRE(covered.stitched_bytes >= 8 * kMiB);
   REQUIRE(covered.calls_of_replay == 0);
+  REQUIRE((covered.unmaps_to_merge > 0) == (std::string_view(conf) == "mode:tight"));
   if (conf == kFewAliases) REQUIRE(covered.unmaps > StitchAndReplay(kStitch, nullptr).unmaps);
   for (const CUresult code : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     const int reached =

@@ -209,7 +209,7 @@ TEST_CASE("random use under the presets keeps contents, order and accounts", "[m
     config.seed = seed + round;
     config.memory_bytes = (round < 2 ? 96 : 400) * kMiB;
     config.run_ahead = round == 0 ? 16 : 2000;
-    Run(config, test::OptionsFrom(conf), seed + round, Steps(12000));
+    Run(config, test::OptionsFrom(conf), seed + round, Steps(4000));
   }
 }
 

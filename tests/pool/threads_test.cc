@@ -19,7 +19,7 @@ TEST_CASE("threads allocate, free for each other and trim at the same time", "[t
   const char* conf = GENERATE(values<const char*>({"mode:default", "mode:tight", "mode:serving"}));
   INFO(conf);
   HeapFixture f(test::Device(256 * kMiB), test::OptionsFrom(conf));
-  constexpr int kThreads = 4, kSteps = 2000;
+  constexpr int kThreads = 4, kSteps = 1000;
   std::vector<Stream> streams;
   for (int i = 0; i < kThreads; ++i) streams.push_back(f.NewStream());
   // Slots through which blocks pass from thread to thread.
@@ -163,7 +163,7 @@ TEST_CASE("programs of many threads and streams keep contents and order", "[thre
   sim::Config config = test::Device(128 * kMiB);
   config.executor = sim::Executor::kThreaded;
   HeapFixture f(config, test::OptionsFrom(conf));
-  constexpr int kThreads = 4, kSteps = 1500;
+  constexpr int kThreads = 4, kSteps = 800;
   std::vector<Stream> streams{nullptr};
   for (int i = 0; i < kThreads; ++i) streams.push_back(f.NewStream());
   struct Passed {
