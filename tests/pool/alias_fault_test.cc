@@ -2,6 +2,7 @@
 // change is either completed or undone: blocks in use keep their contents, the request succeeds
 // when it is made again, and at the end nothing is lost. Where undoing fails as well, memory may be
 // lost, but none is handed out broken.
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -36,7 +37,7 @@ class Program {
   // 0 if it failed and calls fail for ever.
   uint64_t Allocate(uint64_t bytes, CUstream stream) {
     uint64_t at = Try(bytes, stream);
-    if (at == 0 && !CallsFailForEver()) at = TryAgain(bytes, stream);
+    if (at == 0 && !CallsGoOnFailing()) at = TryAgain(bytes, stream);
     RequireConsistent();
     if (at == 0) return 0;
     for (const Block& block : live_)
@@ -95,7 +96,7 @@ class Program {
 
   // After the fault everything works again, or, if calls failed for ever, what is left of it.
   void End() {
-    const bool all_is_left = !CallsFailForEver();
+    const bool all_is_left = !CallsGoOnFailing();
     if (point_ != nullptr) point_->Clear();
     RequireContents();
     FreeAll();
@@ -125,7 +126,7 @@ class Program {
     uint64_t mark;
   };
 
-  bool CallsFailForEver() const { return point_ != nullptr && point_->for_ever(); }
+  bool CallsGoOnFailing() const { return point_ != nullptr && point_->goes_on(); }
 
   uint64_t Try(uint64_t bytes, CUstream stream) {
     const weir_stats_t before = f_.Stats();
@@ -265,6 +266,8 @@ uint64_t ShareBoundaries(const char* conf, FaultPoint* point) {
 }
 
 constexpr const char* kStitch = "stitch:on,max_handle:2MiB";
+const std::vector<std::string> kMappingEntries{"cuMemCreate", "cuMemRelease", "cuMemMap",
+                                               "cuMemUnmap", "cuMemSetAccess"};
 constexpr const char* kFewAliases = "stitch:on,max_handle:2MiB,alias_bound:0";
 
 }  // namespace
@@ -280,7 +283,7 @@ TEST_CASE("stitching, replay and dropped addresses: whichever driver call fails,
   if (conf == kFewAliases) REQUIRE(covered.unmaps > StitchAndReplay(kStitch, nullptr).unmaps);
   for (const CUresult code : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     const int reached =
-        test::ForEachFault(test::HeapEntries(), code, /*for_ever=*/false,
+        test::ForEachFault(test::HeapEntries(), /*then=*/"", code,
                            [&](FaultPoint& point) { StitchAndReplay(conf, &point); });
     REQUIRE(reached > 50);
   }
@@ -289,9 +292,10 @@ TEST_CASE("stitching, replay and dropped addresses: whichever driver call fails,
 TEST_CASE("when stitching can neither be done nor undone, no memory is handed out broken",
           "[placement][fault]") {
   const char* conf = GENERATE(values<const char*>({kStitch, kFewAliases}));
-  for (const CUresult code : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
+  for (const std::string& then : kMappingEntries) {
+    INFO(conf << ", then " << then);
     const int reached =
-        test::ForEachFault({"cuMemMap", "cuMemSetAccess", "cuMemUnmap"}, code, /*for_ever=*/true,
+        test::ForEachFault(kMappingEntries, then, CUDA_ERROR_OUT_OF_MEMORY,
                            [&](FaultPoint& point) { StitchAndReplay(conf, &point); });
     REQUIRE(reached > 20);
   }
@@ -303,7 +307,7 @@ TEST_CASE("shared boundaries: whichever driver call fails, nothing is lost", "[p
   REQUIRE(ShareBoundaries(conf, nullptr) >= 2);
   for (const CUresult code : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     const int reached =
-        test::ForEachFault(test::HeapEntries(), code, /*for_ever=*/false,
+        test::ForEachFault(test::HeapEntries(), /*then=*/"", code,
                            [&](FaultPoint& point) { ShareBoundaries(conf, &point); });
     REQUIRE(reached > 50);
   }
@@ -311,10 +315,12 @@ TEST_CASE("shared boundaries: whichever driver call fails, nothing is lost", "[p
 
 TEST_CASE("when sharing can neither be done nor undone, no memory is handed out broken",
           "[placement][fault]") {
-  for (const CUresult code : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
-    const int reached =
-        test::ForEachFault({"cuMemMap", "cuMemSetAccess", "cuMemUnmap"}, code, /*for_ever=*/true,
-                           [](FaultPoint& point) { ShareBoundaries("mode:serving", &point); });
+  const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
+  for (const std::string& then : kMappingEntries) {
+    INFO("then " << then);
+    const int reached = test::ForEachFault(kMappingEntries, then, code, [](FaultPoint& point) {
+      ShareBoundaries("mode:serving", &point);
+    });
     REQUIRE(reached > 20);
   }
 }

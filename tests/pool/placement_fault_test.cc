@@ -128,7 +128,7 @@ TEST_CASE("whichever driver call of a merge fails, contents and heap stay", "[pl
     f.RequireAllIsGivenBack();
     f.RequireNoRaces();
   };
-  REQUIRE(test::ForEachFault(test::HeapEntries(), code, /*for_ever=*/false, run) > 25);
+  REQUIRE(test::ForEachFault(test::HeapEntries(), /*then=*/"", code, run) > 25);
   REQUIRE(merged > 0);
 }
 
