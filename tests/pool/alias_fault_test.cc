@@ -247,14 +247,15 @@ uint64_t ShareBoundaries(const char* conf, FaultPoint* point) {
   // A free tail of 1 MiB, two idle granules beside the one that was never made, a free head.
   p.Free(blocks[1]);
   p.Free(blocks[4]);
-  uint64_t across = p.Allocate(8 * kMiB, p.stream());
+  uint64_t across = p.Allocate(7 * kMiB + 512 * kKiB, p.stream());
+  p.Allocate(400 * kKiB, p.stream());  // in what is left of the head
   p.Free(across);
-  across = p.Allocate(8 * kMiB, p.stream());
+  across = p.Allocate(7 * kMiB + 512 * kKiB, p.stream());
   p.Free(blocks[0]);  // the block of the host, while its end is lent
   p.GiveBack();
   p.Free(across);
   p.Free(blocks[7]);
-  across = p.Allocate(10 * kMiB, p.stream());
+  across = p.Allocate(13 * kMiB, p.stream());
   p.Free(blocks[6]);
   p.Free(blocks[8]);
   p.Free(across);  // no block is left in the memory that it was lent
