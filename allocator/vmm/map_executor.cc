@@ -136,25 +136,31 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
     tell(WEIR_REMAP_BEFORE_UNMAP);
     return driver.Unmap(at, bytes);
   };
-  const auto map = [&](const Handle& handle) {
-    DriverStatus status = driver.Map(at, bytes, handle.id);
+  // Mapped without access; if the driver keeps it, the memory cannot be given back any more.
+  const auto take_back = [&](Handle* handle) {
+    const bool was_stuck = handle->stuck;
+    handle->stuck = true;  // also if the failure cannot be described
+    if (unmap().ok()) handle->stuck = was_stuck;
+  };
+  const auto map = [&](Handle* handle) {
+    DriverStatus status = driver.Map(at, bytes, handle->id);
     if (!status.ok()) return status;
     try {
       status = driver.SetAccess(at, bytes);
     } catch (...) {  // no host memory to describe a failure
-      unmap().IgnoreError();
+      take_back(handle);
       throw;
     }
     if (status.ok()) {
       tell(WEIR_REMAP_AFTER_MAP);
     } else {
-      unmap().IgnoreError();
+      take_back(handle);
     }
     return status;
   };
   const auto map_back = [&] {
     remapping->from->stuck = true;  // until it is mapped, also if that cannot be described
-    if (map(*remapping->from).ok()) remapping->from->stuck = false;
+    if (map(remapping->from).ok()) remapping->from->stuck = false;
   };
   DriverStatus status = unmap();
   if (!status.ok()) {
@@ -162,7 +168,7 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
     return status;
   }
   try {
-    status = map(*remapping->to);
+    status = map(remapping->to);
   } catch (...) {
     map_back();
     throw;

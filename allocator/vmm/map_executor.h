@@ -35,7 +35,8 @@ struct Remapping {
   bool done = false;
 };
 // Sets `done` if the addresses lead to `to` now; else they lead to `from` as before. Where the
-// driver refused to map them back `from` is marked stuck: what blocks had there is lost.
+// driver refused to map them back `from` is marked stuck: what blocks had there is lost. `to` is
+// marked stuck if the driver mapped it without access and refused to unmap it.
 DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping);
 
 // A segment by cuMemAlloc, and back. The caller has proved that nothing uses what is freed.
