@@ -77,7 +77,8 @@ struct Handle {
   uint32_t index = 0;  // its place in HandleTable
   uint32_t pins = 0;   // ranges that pin it: somebody else holds its pages (device_heap_pins.cc)
   bool taken = false;  // a miss or a trim has chosen it: nobody else may
-  bool stuck = false;  // lost: the driver refused to unmap it, or memory beside it
+  // Lost: the driver refused to unmap it, or memory beside it. Written without the heap lock.
+  Relaxed<bool> stuck{false};
   uint64_t stamp = 0;  // of the last look for duplicates that came across it
   uint64_t last_used_ns = 0;  // when the heap last saw that it was used
 

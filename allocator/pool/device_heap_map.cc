@@ -272,7 +272,7 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
   for (Handle* h : plan.released) h->stamp = stamp;
   for (Handle* h : change->taken) {
     h->taken = false;
-    stuck |= h->stuck;
+    stuck |= h->stuck.load();
     if (h->id != 0) continue;
     // Lost in a rollback: neither given back as planned, nor made and taken away again.
     if (h->stamp != stamp) {
@@ -291,7 +291,7 @@ Block* DeviceHeap::Commit(Change* change, bool success) {
     }
   }
   if (stuck) {  // never hand the ranges out: the blocks stay busy for ever, and so what is in them
-    const auto lose = [](const Mapping* m) { m->handle->stuck = true; };
+    const auto lose = [](const Mapping* m) { m->handle->stuck.store(true); };
     for (const Block* b : change->busy) Arena::ForEachMapping(b->begin, b->end(), nullptr, lose);
     if (const Block* b = change->window) Arena::ForEachMapping(b->begin, b->end(), nullptr, lose);
     return nullptr;

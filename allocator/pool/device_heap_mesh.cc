@@ -166,9 +166,9 @@ bool DeviceHeap::CommitMerge(MergeStep* step) {
     ++stats_.merged_granules;
     return true;
   }
-  const bool is_lost = step->abandoned || old_handle->stuck;
+  const bool is_lost = step->abandoned || old_handle->stuck.load();
   if (is_lost) {
-    old_handle->stuck = true;
+    old_handle->stuck.store(true);
     guest->mapped = false;
     guest->shared = true;  // so that frees see that it is lost; they still need records
     WithdrawLost(*step);

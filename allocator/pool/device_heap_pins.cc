@@ -76,7 +76,7 @@ HeapError DeviceHeap::FindHandles(uint64_t address, uint64_t bytes, std::vector<
 const Mapping* DeviceHeap::MappingAt(uint64_t address) {
   if (address - reservation_begin_ < reservation_bytes_) {
     const Mapping* mapping = PointerIndex::Get().FindMapping(address);
-    return mapping != nullptr && !mapping->handle->stuck ? mapping : nullptr;
+    return mapping != nullptr && !mapping->handle->stuck.load() ? mapping : nullptr;
   }
   for (const Handle* h : handles_.all()) {  // a segment
     if (h->mappings != nullptr && address - h->at() < h->bytes) return h->mappings;

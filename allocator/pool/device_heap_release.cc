@@ -134,7 +134,7 @@ std::vector<Handle*> DeviceHeap::ChooseByPolicy(uint64_t now_ns, bool* needs_pro
     bool used = !h->is_idle();
     for (Mapping* m = h->mappings; m != nullptr; m = m->next) used |= std::exchange(m->used, false);
     if (used) h->last_used_ns = now_ns;
-    if (!h->is_idle() || h->taken || h->stuck || !IsSupply(*h)) continue;
+    if (!h->is_idle() || h->taken || !IsSupply(*h)) continue;
     idle.push_back(h);
     idle_bytes += h->bytes;
   }

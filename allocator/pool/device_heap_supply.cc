@@ -15,7 +15,7 @@ bool DeviceHeap::IsComplete(const Handle& handle) const {
 }
 
 bool DeviceHeap::IsSupply(const Handle& handle, bool moves) {
-  if (handle.pins > 0 || handle.stuck) return false;
+  if (handle.pins > 0 || handle.stuck.load()) return false;
   return handle.arena() == nullptr || (moves && handle.arena()->owner()->key.pool == 0);
 }
 

@@ -10,7 +10,7 @@ Mapping* PossibleHost(uint64_t at, uint64_t granule,
                       const std::function<bool(const Mapping&)>& is_used) {
   Mapping* m = PointerIndex::Get().FindMapping(at);
   const bool possible = m != nullptr && m->bytes == granule && !m->shared && is_used(*m) &&
-                        !m->handle->taken && !m->handle->stuck && m->handle->pins == 0 &&
+                        !m->handle->taken && !m->handle->stuck.load() && m->handle->pins == 0 &&
                         m->handle->id != 0;
   return possible ? m : nullptr;
 }

@@ -102,7 +102,7 @@ class Transaction {
     if (driver_.Unmap(mapping->at, mapping->bytes).ok()) {
       mapping->mapped = false;
     } else {
-      mapping->handle->stuck = true;
+      mapping->handle->stuck.store(true);
       if (accessible) Tell(*mapping, WEIR_REMAP_AFTER_MAP);
     }
   }
@@ -138,9 +138,9 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
   };
   // Mapped without access; if the driver keeps it, the memory cannot be given back any more.
   const auto take_back = [&](Handle* handle) {
-    const bool was_stuck = handle->stuck;
-    handle->stuck = true;  // also if the failure cannot be described
-    if (unmap().ok()) handle->stuck = was_stuck;
+    const bool was_stuck = handle->stuck.load();
+    handle->stuck.store(true);  // also if the failure cannot be described
+    if (unmap().ok()) handle->stuck.store(was_stuck);
   };
   const auto map = [&](Handle* handle) {
     DriverStatus status = driver.Map(at, bytes, handle->id);
@@ -159,8 +159,8 @@ DriverStatus ExecuteRemapping(const DeviceDriver& driver, Remapping* remapping) 
     return status;
   };
   const auto map_back = [&] {
-    remapping->from->stuck = true;  // until it is mapped, also if that cannot be described
-    if (map(remapping->from).ok()) remapping->from->stuck = false;
+    remapping->from->stuck.store(true);  // until it is mapped, also if that cannot be described
+    if (map(remapping->from).ok()) remapping->from->stuck.store(false);
   };
   DriverStatus status = unmap();
   if (!status.ok()) {

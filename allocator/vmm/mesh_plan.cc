@@ -28,7 +28,7 @@ std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granul
 std::optional<PartGranule> DescribeGranule(const Handle& handle, uint64_t granule,
                                            const IsFreeFn& is_free, const IsGoneFn& is_gone) {
   Mapping* owner = handle.mappings;
-  if (handle.bytes != granule || handle.id == 0 || handle.taken || handle.stuck) return {};
+  if (handle.bytes != granule || handle.id == 0 || handle.taken || handle.stuck.load()) return {};
   if (handle.pins > 0) return {};
   if (owner == nullptr || owner->live == 0 || owner->guest) return {};
   PartGranule part;

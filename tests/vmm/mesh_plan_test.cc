@@ -112,7 +112,7 @@ TEST_CASE("granules that are idle, full, stitched, taken, stuck or part of a han
   handle->taken = true;
   REQUIRE_FALSE(DescribeGranule(*handle, kGranule).has_value());
   handle->taken = false;
-  handle->stuck = true;
+  handle->stuck.store(true);
   REQUIRE_FALSE(DescribeGranule(*handle, kGranule).has_value());
   Handle* two = f.Map(12, 2);
   REQUIRE(f.arena().TryAllocateAt(f.begin() + 12 * kGranule, kMiB) != nullptr);
