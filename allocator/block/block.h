@@ -79,7 +79,7 @@ struct Handle {
   bool taken = false;  // a miss or a trim has chosen it: nobody else may
   // Lost: the driver refused to unmap it, or memory beside it. Written without the heap lock.
   Relaxed<bool> stuck{false};
-  uint64_t stamp = 0;  // of the last look for duplicates that came across it
+  uint64_t stamp = 0;         // of the last look for duplicates that came across it
   uint64_t last_used_ns = 0;  // when the heap last saw that it was used
 
   inline bool is_idle() const;
@@ -130,7 +130,7 @@ enum class BlockState : uint8_t {
   kBlocked,
 };
 
-// Laid out for the cache: a hit touches the first line only.
+// Laid out for the cache: a hit touches the first line only, and so does the search of a bin.
 struct alignas(128) Block {
   uint64_t begin = 0;
   uint64_t bytes = 0;
@@ -143,12 +143,12 @@ struct alignas(128) Block {
   Relaxed<uint64_t> requested{kNotHeld};
   BlockState state = BlockState::kHole;
   Relaxed<uint16_t> tag{0};  // kLive: what the caller's thread had pushed (pool/tags.h)
-  Block* prev = nullptr;     // neighbours in the region, by address
-  Block* next = nullptr;
-
   // kReady: its bin; kHole: the arena's list of holes; kReturning: StreamHeap::returning.
   Block* bin_prev = nullptr;
   Block* bin_next = nullptr;
+
+  Block* prev = nullptr;  // neighbours in the region, by address
+  Block* next = nullptr;
   Arena* arena = nullptr;
   Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
   // kReturning: of the borrower's timeline; freed during a merge (HeapRecords::parked): the free's.
