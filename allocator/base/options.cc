@@ -47,7 +47,7 @@ bool SetSimMemory(std::string_view text, ProcessOptions* options) {
 
 bool SetSimDevices(std::string_view text, ProcessOptions* options) {
   uint64_t count = 0;
-  if (!ParseInteger(text, &count) || count < 1 || count > 64) return false;
+  if (!ParseInteger(text, &count) || count < 1 || count > 16) return false;
   options->sim_devices = static_cast<int>(count);
   return true;
 }
@@ -170,7 +170,7 @@ struct Knob {
 constexpr Knob kKnobs[] = {
     {"device", "cuda|sim", "cuda", "the CUDA driver or the simulated device", &SetDevice},
     {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
-    {"sim_devices", "1..64", "1", "number of simulated devices", &SetSimDevices},
+    {"sim_devices", "1..16", "1", "number of simulated devices", &SetSimDevices},
     {"mode", "default|tight|serving|passthrough", "default",
      "presets: tight: least memory (stitch, mesh, soft_limit:0.015, soft_limit_until:0.2, "
      "max_handle:2MiB, "
@@ -345,7 +345,13 @@ bool ParseOptions(std::string_view text, ProcessOptions* options, std::string* e
     }
   }
   if (result.heap.soft_limit_max < result.heap.soft_limit) {
-    *error = "option 'soft_limit_max' must not be below 'soft_limit'";
+    const auto fraction = [](double value) {
+      std::string digits = std::to_string(value);
+      return digits.erase(digits.find_last_not_of('0') + 1);
+    };
+    *error = "option 'soft_limit_max' (" + fraction(result.heap.soft_limit_max) +
+             ") must not be below 'soft_limit' (" + fraction(result.heap.soft_limit) +
+             "): set both";
     return false;
   }
   *options = result;

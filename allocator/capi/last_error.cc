@@ -9,7 +9,7 @@ namespace {
 // No destructor: usable while other thread-local objects of an ending thread free memory.
 struct LastError {
   weir_status_t status;
-  char text[2000];
+  char text[4000];
 };
 thread_local LastError last_error;
 

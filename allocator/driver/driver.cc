@@ -47,11 +47,16 @@ std::unique_ptr<const Driver> Driver::Open(const DriverOptions& options, std::st
     return Open(library, error);
   }
   if (!OpenSimulatedLibrary(&library, error)) return nullptr;
-  if ((options.sim_devices != 0 || options.sim_memory_bytes != 0) &&
-      library.configure(options.sim_devices, options.sim_memory_bytes) != 0) {
-    *error =
-        "the simulated device is already in use with another number of devices or another "
-        "memory size; configure Weir before the first CUDA call";
+  const bool changes = options.sim_devices != 0 || options.sim_memory_bytes != 0;
+  const int refused =
+      changes ? library.configure(options.sim_devices, options.sim_memory_bytes) : 0;
+  if (refused != 0) {
+    *error = refused == 1
+                 ? "the simulated device is already in use with another number of devices "
+                   "or another memory size; configure Weir before the first CUDA call"
+                 : "a simulated device cannot have " + std::to_string(options.sim_memory_bytes) +
+                       " bytes (option sim_memory): it needs at least 2 MiB, and address "
+                       "space of the process for all its memory";
     return nullptr;
   }
   return Open(library, error);

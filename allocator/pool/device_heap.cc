@@ -95,8 +95,10 @@ DeviceHeap::~DeviceHeap() {
 
 uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error) {
   StreamKey key = KeyOf(stream);
-  if (bytes > driver_->total_bytes()) {
-    *error = OutOfMemory(key, {bytes, alignment, -1, bytes}, {});
+  if (const uint64_t total = driver_->total_bytes(); bytes > total) {
+    Ladder nothing_tried;
+    nothing_tried.missing = AlignUp(bytes - total, granule_);
+    *error = OutOfMemory(key, {bytes, alignment, -1, bytes}, nothing_tried);
     return 0;
   }
   const bool is_cached = bytes <= ThreadCache::kMaxBytes && alignment <= kBlockAlignment;

@@ -378,8 +378,9 @@ class DeviceHeap : private HeapState {
   // ---- device_heap_trim.cc ----
   bool OwnsSegmentAt(uint64_t address) ABSL_LOCKS_EXCLUDED(heap_mu_);
   // Releases idle handles, highest address first, until reserved <= keep_bytes. Waits for their
-  // work, or with may_wait = false leaves those whose work is not known to be complete.
-  DriverStatus ReleaseIdle(uint64_t keep_bytes, bool may_wait)
+  // work, or with may_wait = false leaves those whose work is not known to be complete. Begins none
+  // at or after until_ns of the driver's clock.
+  DriverStatus ReleaseIdle(uint64_t keep_bytes, bool may_wait, uint64_t until_ns = UINT64_MAX)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus ReleaseHandle(Handle* handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   DriverStatus ReleaseSegment(Handle* segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);

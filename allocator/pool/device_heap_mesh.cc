@@ -227,7 +227,7 @@ HeapError DeviceHeap::Compact(const weir_compact_options_t& options,
     MutexLock lock(heap_mu_);
     moves_ = true;  // as in a trim; the next miss looks again
   }
-  const DriverStatus released = ReleaseIdle(options.keep_bytes, /*may_wait=*/true);
+  const DriverStatus released = ReleaseIdle(options.keep_bytes, /*may_wait=*/true, until_ns);
   if (!released.ok()) status = released;
   {
     MutexLock lock(heap_mu_);

@@ -95,6 +95,7 @@ void DeviceHeap::GatherReport(StreamKey key, const Request& request, OomReport* 
   r.pool = key.pool;
   r.rungs_allowed = options_.ladder;
   r.may_merge = options_.mesh == Meshing::kPressure && options_.ladder.mesh;
+  r.may_map = driver_->has_vmm();
   r.rungs_allowed.borrow &= options_.borrow != Borrowing::kNever;
   r.is_captured = has_routes_.load(std::memory_order_relaxed) || r.ladder.captured;
   r.total = driver_->total_bytes();

@@ -34,7 +34,7 @@ HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   return failed ? DriverFailure(status) : HeapError();
 }
 
-DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes, bool may_wait) {
+DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes, bool may_wait, uint64_t until_ns) {
   std::vector<Handle*> idle;
   {
     MutexLock lock(heap_mu_);
@@ -53,6 +53,7 @@ DriverStatus DeviceHeap::ReleaseIdle(uint64_t keep_bytes, bool may_wait) {
   }
   DriverStatus result;
   for (Handle* h : idle) {
+    if (driver_->NowNs() >= until_ns) break;
     DriverStatus status = ReleaseHandle(h);
     if (!status.ok()) result = status;
     if (status.is_fatal()) break;

@@ -113,9 +113,11 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
       " lie idle in them (weir_unpin_range)");
   add(unusable(Reason::kNotMoved), "let Weir move idle memory (compaction:on, weir_observe_remap) ",
       "or call weir_empty_cache: ", FormatBytes(unusable(Reason::kNotMoved)), " lie idle");
-  if (!r.may_merge) {
+  if (r.may_map && !r.may_merge) {
     add(unusable(Reason::kPartlyUsed), "mode:tight would free up to ",
         FormatBytes(unusable(Reason::kPartlyUsed)), " between blocks in use");
+    // Only a bound: how much depends on where the blocks in use lie.
+    if (unusable(Reason::kPartlyUsed) > 0) changes.back().is_enough = false;
   }
   if (limit_room >= r.ladder.driver_free) {
     add(r.outside(), "other processes, CUDA contexts and other libraries hold ",
@@ -133,9 +135,11 @@ std::string OomSummary(const OomReport& r) {
   if (r.bytes > r.total) {
     return absl::StrCat(r.bytes, " bytes asked, but device ", r.device, " has ", r.total);
   }
-  std::string text = absl::StrCat("device ", r.device, " is out of memory: ", r.bytes,
-                                  " bytes asked; Weir holds ", r.reserved, " (", r.active,
-                                  " in use, ", r.reserved - r.active, " free but unusable)");
+  const uint64_t free = r.reserved - r.active;
+  std::string text =
+      absl::StrCat("device ", r.device, " is out of memory: ", r.bytes, " bytes asked; Weir holds ",
+                   r.reserved, " (", r.active, " in use, ", r.idle, " idle, ",
+                   free - std::min(free, r.idle), " free but unusable)");
   if (r.ladder.driver_known) {
     absl::StrAppend(&text, ", the driver has ", r.ladder.driver_free, " of ", r.total, " free");
   }

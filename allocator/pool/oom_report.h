@@ -41,9 +41,9 @@ struct OomReport {
     uint64_t bytes = 0;
   };
   struct Change {
-    std::string text;    // what to do, with numbers
-    uint64_t bytes = 0;  // that it would make usable
-    bool is_enough = false;
+    std::string text;        // what to do, with numbers
+    uint64_t bytes = 0;      // that it would make usable
+    bool is_enough = false;  // surely
   };
 
   int device = 0;
@@ -55,6 +55,7 @@ struct OomReport {
   Ladder ladder;
   LadderOptions rungs_allowed;
   bool may_merge = false;    // granules, before a request fails: the rung mesh
+  bool may_map = true;       // false: segments of cuMemAlloc, which cannot be merged
   bool is_captured = false;  // some stream of the context, so that proofs were forbidden
 
   uint64_t total = 0;                // of the device

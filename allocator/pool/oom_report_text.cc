@@ -96,6 +96,7 @@ std::string OomText(const OomReport& r) {
   }
 
   absl::StrAppend(&text, "\nFree but unusable:\n");
+  const size_t nothing_yet = text.size();
   for (const OomReport::Reason reason : kAllReasons) {
     const OomReport::Unusable& u = r.of(reason);
     if (u.bytes == 0) continue;
@@ -106,6 +107,7 @@ std::string OomText(const OomReport& r) {
     absl::StrAppend(&text, "  ", FormatBytes(w.bytes), " freed, but ", w.stream,
                     " may still use it\n");
   }
+  if (text.size() == nothing_yet) text += "  nothing\n";
 
   const auto holders = [&](const char* title, const std::vector<OomReport::Holder>& list,
                            auto name) {
@@ -129,7 +131,10 @@ std::string OomText(const OomReport& r) {
 
   absl::StrAppend(&text, "\nWhat would have helped:\n");
   for (const OomReport::Change& change : r.changes) {
-    absl::StrAppend(&text, "  ", change.text, change.is_enough ? "" : " (not enough alone)", "\n");
+    const char* doubt = change.is_enough                  ? ""
+                        : change.bytes < r.ladder.missing ? " (not enough alone)"
+                                                          : " (perhaps not enough alone)";
+    absl::StrAppend(&text, "  ", change.text, doubt, "\n");
   }
   return text;
 }

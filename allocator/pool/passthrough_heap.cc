@@ -204,6 +204,14 @@ HeapError PassthroughHeap::Trim(uint64_t /*keep_bytes*/) {
   return CaptureUnderWay() ? HeapError() : GiveBack();
 }
 
+HeapError PassthroughHeap::Compact(const weir_compact_options_t& options,
+                                   weir_compact_result_t* result) {
+  HeapError error = Trim(options.keep_bytes);
+  MutexLock lock(table_.mu);
+  result->reserved_bytes = stats_.reserved_bytes;
+  return error;
+}
+
 HeapError PassthroughHeap::MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes) {
   if (DriverStatus status = driver_->MemGetInfo(free_bytes, total_bytes); !status.ok()) {
     return FromDriver(status);

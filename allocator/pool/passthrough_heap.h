@@ -39,10 +39,8 @@ class PassthroughHeap {
 
   HeapError EmptyCache() { return Trim(0); }
   HeapError Trim(uint64_t keep_bytes);
-  // There is nothing to merge.
-  HeapError Compact(const weir_compact_options_t& options, weir_compact_result_t*) {
-    return Trim(options.keep_bytes);
-  }
+  // There is nothing to merge, and nothing idle.
+  HeapError Compact(const weir_compact_options_t& options, weir_compact_result_t* result);
   HeapError MemGetInfo(uint64_t* free_bytes, uint64_t* total_bytes);
   HeapError WouldFit(uint64_t bytes, Stream stream, bool* fits, uint64_t* missing_bytes);
   void SetMemoryLimit(uint64_t bytes);

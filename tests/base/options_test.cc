@@ -121,9 +121,14 @@ TEST_CASE("an unknown key is an error that lists the keys", "[options]") {
   }
 }
 
+TEST_CASE("a soft limit above its maximum is an error that names both", "[options]") {
+  CHECK(Contains(ErrorOf("soft_limit:0.2"),
+                 "'soft_limit_max' (0.15) must not be below 'soft_limit' (0.2): set both"));
+}
+
 TEST_CASE("a wrong value is an error that says what can be written", "[options]") {
   for (const char* text :
-       {"device:gpu", "device", "device:", "sim_devices:0", "sim_devices:65", "sim_devices:-1",
+       {"device:gpu", "device", "device:", "sim_devices:0", "sim_devices:17", "sim_devices:-1",
         "sim_memory:lots", "vmm:1", "mode:fast", "soft_limit:-0.1", "soft_limit:nan",
         "handle_divisor:1.5", "handle_divisor:0"}) {
     const std::string error = ErrorOf(text);

@@ -38,6 +38,7 @@ TEST_CASE("an unknown option makes every function fail with the list of options"
             EXPECT_IN_CHILD(weir_last_status() == WEIR_ERROR_CONFIGURATION);
             EXPECT_IN_CHILD(ErrorSays("WEIR_CONF: unknown option 'sim_mem'"));
             EXPECT_IN_CHILD(ErrorSays("sim_memory:BYTES"));
+            EXPECT_IN_CHILD(ErrorSays("small blocks a thread keeps of one stream"));  // the last
           }
           int count = 0;
           weir_stats_t stats;
@@ -117,6 +118,36 @@ TEST_CASE("WEIR_DISABLE sends every request to the driver", "[configure]") {
           EXPECT_IN_CHILD(weir_free(first) == WEIR_OK);
           EXPECT_IN_CHILD(weir_free_async(second, nullptr) == WEIR_OK);
           EXPECT_IN_CHILD(weir::sim::CallCount("cuMemFree") == 2);
+          return 0;
+        }) == 0);
+}
+
+TEST_CASE("compacting tells what is held in passthrough too", "[configure]") {
+  CHECK(InChild("device:sim,mode:passthrough", nullptr, [] {
+          weir_compact_result_t result{};
+          EXPECT_IN_CHILD(weir_compact(0, nullptr, &result) == WEIR_OK);  // not in use
+          EXPECT_IN_CHILD(result.reserved_bytes == 0);
+          EXPECT_IN_CHILD(weir_malloc(5000) != nullptr);
+          EXPECT_IN_CHILD(weir_compact(0, nullptr, &result) == WEIR_OK);
+          EXPECT_IN_CHILD(result.reserved_bytes == 5000);
+          EXPECT_IN_CHILD(weir_compact(0, nullptr, nullptr) == WEIR_OK);
+          EXPECT_IN_CHILD(weir_compact(1, nullptr, &result) == WEIR_ERROR_NO_DEVICE);
+          return 0;
+        }) == 0);
+}
+
+TEST_CASE("a simulated device that cannot be made is told so", "[configure]") {
+  for (const char* conf : {"device:sim,sim_memory:1MiB", "device:sim,sim_memory:1000TiB"}) {
+    CHECK(InChild(conf, nullptr, [] {
+            EXPECT_IN_CHILD(weir_malloc(100) == nullptr);
+            EXPECT_IN_CHILD(ErrorSays("option sim_memory"));
+            return 0;
+          }) == 0);
+  }
+  CHECK(InChild("device:sim,sim_devices:16", nullptr, [] {
+          int count = 0;
+          EXPECT_IN_CHILD(weir_device_count(&count) == WEIR_OK);
+          EXPECT_IN_CHILD(count == 16);
           return 0;
         }) == 0);
 }

@@ -119,6 +119,17 @@ TEST_CASE("compaction begins no further copy when its time is over", "[compact]"
   CheckAndFree(f, s, live);
 }
 
+TEST_CASE("compaction gives back no further memory when its time is over", "[compact]") {
+  CaptureFixture f(SmallDevice(), OptionsFrom("max_handle:2MiB"));
+  const CUstream s = f.NewStream();
+  f.FreeAsync(f.Allocate(60 * kMiB, s), s);
+  sim::SetCost("cuMemUnmap", {.call_ns = 400'000});
+  const weir_compact_result_t result = Compact(f, 0, /*max_ms=*/1);
+  REQUIRE(result.released_bytes >= 2 * kMiB);
+  REQUIRE(result.released_bytes <= 6 * kMiB);
+  REQUIRE(Compact(f).reserved_bytes == 0);
+}
+
 TEST_CASE("nothing is merged of a capture pool, nor while a stream is captured",
           "[compact][capture]") {
   CaptureFixture f(SmallDevice(), OptionsFrom("mesh:compact,max_handle:2MiB"));

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "tests/pool/heap_fixture.h"
 
 namespace weir {
@@ -88,7 +89,20 @@ TEST_CASE("a request larger than the device is told so", "[report]") {
   HeapFixture f(Device(64 * kMiB));
   const auto r = Fail(f, 65 * kMiB);
   REQUIRE(Advises(*r, "the device has only 64.0 MiB"));
+  REQUIRE(r->ladder.missing == 2 * kMiB);
   Fail(f, UINT64_MAX);
+}
+
+TEST_CASE("what is idle but too little is told apart from what is unusable", "[report]") {
+  HeapFixture f(Device(64 * kMiB));
+  const CUstream s = f.NewStream();
+  f.Allocate(31 * kMiB, s);
+  const uint64_t idle = f.Allocate(20 * kMiB, s);
+  f.FreeAsync(idle, s);
+  const auto r = Fail(f, 40 * kMiB, s);
+  REQUIRE(r->idle > 0);
+  REQUIRE(OomSummary(*r).find(absl::StrCat(r->idle, " idle, ", r->reserved - r->active - r->idle,
+                                           " free but unusable")) != std::string::npos);
 }
 
 TEST_CASE("free memory between blocks in use is counted with its largest piece", "[report]") {
@@ -105,6 +119,23 @@ TEST_CASE("free memory between blocks in use is counted with its largest piece",
   REQUIRE(r->of(Reason::kPartlyUsed).bytes == 16 * kMiB);
   REQUIRE(r->of(Reason::kPartlyUsed).largest == kMiB);
   REQUIRE(Advises(*r, "mode:tight would free up to 16.0 MiB"));
+  REQUIRE(OomText(*r).find("in use (perhaps not enough alone)") != std::string::npos);
+}
+
+TEST_CASE("merging is advised as a chance only, and where memory can be mapped", "[report]") {
+  const bool vmm = GENERATE(true, false);
+  HeapOptions options;
+  options.vmm = vmm;
+  HeapFixture f(Device(192 * kMiB), options);
+  const CUstream s = f.NewStream();
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 38; ++i) blocks.push_back(f.Allocate(4608 * kKiB, s));
+  for (size_t i = 0; i < 38; i += 2) f.FreeAsync(blocks[i], s);
+  const auto r = Fail(f, 96 * kMiB, s);
+  REQUIRE(Advises(*r, "mode:tight") == vmm);
+  for (const OomReport::Change& change : r->changes) {
+    if (change.text.find("mode:tight") == 0) REQUIRE(!change.is_enough);
+  }
 }
 
 TEST_CASE("free objects beside objects in use are counted", "[report]") {
@@ -252,7 +283,9 @@ TEST_CASE("the text names everything that JSON has", "[report]") {
   options.record_stacks = 1;
   HeapFixture f(Device(256 * kMiB), options);
   f.Allocate(60 * kMiB);
-  const std::string text = OomText(*Fail(f, 60 * kMiB));
+  const auto report = Fail(f, 60 * kMiB);
+  const std::string text = OomText(*report);
+  REQUIRE(text.find("Free but unusable:\n  nothing\n") != std::string::npos);
   for (const char* part :
        {"Asked: 62914560 bytes (60.0 MiB), aligned to 512", "Missing: 20.0 MiB", "memory_limit",
         "What was tried:", "map: gained", "callbacks: not tried", "Largest holders by size:",

@@ -76,8 +76,8 @@ extern "C" int simcuda_configure(int devices, uint64_t memory_bytes) {
     if (used) return 1;
     sim.Reset(config);
     return 0;
-  } catch (const std::exception&) {  // the system refuses so much memory
-    return 1;
+  } catch (const std::exception&) {  // the system refuses so much memory, or it is too little
+    return 2;
   }
 }
 

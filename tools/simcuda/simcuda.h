@@ -170,7 +170,8 @@ WEIR_SIM_API CUresult simcuda_get_proc_address(const char* symbol, void** pfn, i
                                                cuuint64_t flags,
                                                CUdriverProcAddressQueryResult* status);
 // For libweir, which opens libsimcuda.so at run time (WEIR_CONF=device:sim). devices or bytes of 0
-// keep the default. Refused (returns non-zero) once the simulator has been used with other values.
+// keep the default. Returns 0; 1 if the simulator has been used with other values; 2 if devices of
+// that size cannot be made.
 WEIR_SIM_API int simcuda_configure(int devices, uint64_t memory_bytes);
 WEIR_SIM_API uint64_t simcuda_virtual_time_ns(void);
 }

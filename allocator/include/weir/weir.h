@@ -213,7 +213,7 @@ WEIR_API int weir_trim(int device, size_t keep_bytes);
 
 typedef struct weir_compact_options {
   size_t keep_bytes;  /* stop giving back when no more than this is reserved */
-  uint32_t max_ms;    /* begin no further step after so much time in driver calls; 0: no bound */
+  uint32_t max_ms;    /* unless 0: begin no merge or release after so long; waiting has no bound */
   int merge;          /* 1: merge partly used granules, if the option `mesh` allows it; 0: do not */
   uint64_t unused_[4]; /* 0 */
 } weir_compact_options_t;
@@ -250,8 +250,8 @@ WEIR_API int weir_set_memory_fraction(int device, double fraction);
  * memory within the limits, idle memory moved to where it is needed, memory borrowed from other
  * streams, then the host waits for the oldest deferred frees, one after the other, partly used pages
  * are merged (option mesh), and at last callbacks are asked. After each step Weir looks again, and
- * only then it fails, with a report. The option ladder:... leaves steps out. The same request made
- * again at once fails again. */
+ * only then it fails, with a report. The same request made again at once fails again. The option
+ * ladder:... leaves steps out; without `wait` a request may succeed as soon as work has ended. */
 
 /* Makes physical memory until at least `bytes` are reserved, so that later misses only map it. All
  * or nothing; may take long, and blocks other misses meanwhile. Beyond 4 GiB it is made in larger
@@ -318,9 +318,9 @@ WEIR_API int weir_unpin_range(const void* ptr, size_t bytes);
  * unmapped. Calls of one device come one after the other, those of several devices at once.
  *
  * It is called on the thread that changes the mapping, during that call. It may call the driver, but
- * not wait for another thread that calls Weir. Of Weir it may call what makes no driver call: frees,
- * statistics, allocations for which a free block is there; all else fails with
- * WEIR_ERROR_IN_CALLBACK. It must not throw. */
+ * not wait for another thread that calls Weir. Of Weir it may call frees, statistics, copies, and
+ * allocations for which a free block is there: what has to map memory, or to wait for another
+ * change, fails with WEIR_ERROR_IN_CALLBACK. It must not throw. */
 typedef enum weir_remap_event {
   WEIR_REMAP_BEFORE_UNMAP = 1,
   WEIR_REMAP_AFTER_MAP = 2
