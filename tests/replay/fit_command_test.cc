@@ -107,6 +107,8 @@ TEST_CASE("options reach the allocator, and each set of them is a run", "[fit]")
   CHECK(runs[0]["fits_in_bytes"] == 8 * kMiB);
   CHECK(runs[1]["options"] == "vmm:off");
   CHECK(runs[1]["curve"][10]["driver_calls"] != runs[0]["curve"][10]["driver_calls"]);
+  // The search's device is not theirs to choose.
+  CHECK(Fit(folder, "--options sim_memory:4MiB " + trace)["runs"][0]["fits_in_bytes"] == 8 * kMiB);
   const Outcome wrong = Weir("fit --options nonsense:1 " + trace);
   CHECK(wrong.status == 2);
   CHECK(wrong.Says("weir: --options: weir_configure: unknown option 'nonsense'"));

@@ -215,6 +215,16 @@ TEST_CASE("a replay whose process dies is reported with the signal and the event
   CHECK(run["pass"] > 1);
 }
 
+TEST_CASE("the command's device wins over that of WEIR_CONF", "[replay]") {
+  const Folder folder;
+  const std::string small = folder.Write("small.csv", kSmall);  // 8 MiB at most
+  const Outcome outcome = Shell("WEIR_CONF=device:cuda,sim_memory:4MiB,sim_devices:2 " WEIR_COMMAND
+                                " replay --memory 64MiB " +
+                                small);
+  INFO(outcome.text);
+  CHECK(outcome.status == 0);
+}
+
 TEST_CASE("a wrong WEIR_CONF is told in the allocator's words", "[replay]") {
   const Folder folder;
   const Outcome outcome =

@@ -32,7 +32,13 @@ bool SetConfiguration(const ReplayOptions& options, int devices) {
   if (!options.weir_options.empty() && weir_configure(options.weir_options.c_str()) != WEIR_OK) {
     return false;
   }
-  weir_configure(options.simulated ? "device:sim" : "device:cuda");
+  std::string device = "device:cuda";
+  if (options.simulated) {
+    const sim::Config config = sim::CurrentConfig();
+    device = absl::StrCat("device:sim,sim_memory:", config.memory_bytes,
+                          ",sim_devices:", config.devices);
+  }
+  weir_configure(device.c_str());
   return true;
 }
 

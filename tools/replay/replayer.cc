@@ -61,7 +61,7 @@ Replayer::Replayer(const ReplayOptions& options, const trace::Trace& trace, Prog
 }
 
 bool Replayer::Prepare() {
-  // Weir first: it starts the simulated device with the memory and devices of WEIR_CONF.
+  // Weir first: if its options are wrong, it says so.
   int count = 0;
   if (weir_device_count(&count) != WEIR_OK) return FailFromWeir(kNoEvent, "weir_device_count");
   if (!driver_.Load(options_.simulated, options_.simulated ? 0 : options_.device, devices_)) {
