@@ -29,10 +29,34 @@ const char* Meaning(OomReport::Reason reason) {
   return "";
 }
 
+// Bytes of the character that text begins with, 0 if that is not UTF-8.
+size_t CharacterLength(std::string_view text) {
+  const auto byte = [&](size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Longer than needed, half of a surrogate pair, beyond the last character.
+  const bool is_none = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+                       (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
+  return is_none ? 0 : length;
+}
+
+// JSON whatever the text holds: tags are the program's.
 std::string Quoted(std::string_view text) {
   std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
+  while (!text.empty()) {
+    const size_t length = CharacterLength(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
+    const char c = text.front();
+    text.remove_prefix(character.size());
+    if (length == 0) {
+      result += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
       result += '\\';
       result += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
@@ -40,7 +64,7 @@ std::string Quoted(std::string_view text) {
       std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(c));
       result += escape;
     } else {
-      result += c;
+      result += character;
     }
   }
   return result + '"';

@@ -215,6 +215,25 @@ TEST_CASE("the largest holders are named by size and by tag", "[report]") {
   REQUIRE(Advises(*r, "tag 'weights' holds 66.0 MiB"));
 }
 
+TEST_CASE("a tag that is not UTF-8 leaves JSON that can be read", "[report]") {
+  HeapFixture f(Device(64 * kMiB));
+  const std::pair<const char*, const char*> tags[] = {
+      {"gr\xc3\xb6\xc3\x9f", "gr\xc3\xb6\xc3\x9f"},
+      {"cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd"},  // half a euro sign
+      {"\xe2\x82\xac \xf0\x9f\x98\x80", "\xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"\xc0\x80\xff", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"a\"b\\c\n", "a\"b\\c\n"}};
+  uint64_t bytes = 10 * kMiB;
+  for (const auto& [tag, read] : tags) {
+    Tags::Push(tag);
+    f.Allocate(bytes -= kMiB);
+    Tags::Pop();
+  }
+  const json holders = json::parse(OomJson(*Fail(f, 40 * kMiB)))["holders"]["by_tag"];
+  for (size_t i = 0; i < std::size(tags); ++i) REQUIRE(holders[i]["tag"] == tags[i].second);
+}
+
 TEST_CASE("a block from a thread's cache has the tag of its new owner", "[report]") {
   HeapFixture f(Device(64 * kMiB));
   REQUIRE(Tags::Push("before"));
