@@ -1,6 +1,7 @@
 // The C functions about devices: selection, copies, giving memory back, statistics, checks.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/bytes.h"
@@ -229,6 +230,10 @@ int weir_compact(int device, const weir_compact_options_t* options, weir_compact
   return Guarded([&] {
     const weir_compact_options_t all = {.keep_bytes = 0, .max_ms = 0, .merge = 1, .unused_ = {}};
     weir_compact_result_t done = {};
+    if (options != nullptr && std::ranges::any_of(options->unused_, std::identity{})) {
+      return HeapError(WEIR_ERROR_INVALID_ARGUMENT,
+                       "weir_compact: unused_ of the options must be 0; set them to {0} first");
+    }
     const HeapError error = IfInUse(device, [&](auto& heap) {
       return heap.Compact(options != nullptr ? *options : all, &done);
     });

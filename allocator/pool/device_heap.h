@@ -212,8 +212,7 @@ class DeviceHeap : private HeapState {
       ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
   uint64_t AskCallbacks(StreamKey key, Request* request, Ladder* ladder, HeapError* error)
       ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
-  // What the driver and the heap have free, wherever it lies.
-  uint64_t UsableBytes(const Ladder& ladder) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  uint64_t UsableBytes(const Ladder& ladder) ABSL_LOCKS_EXCLUDED(heap_mu_);  // free anywhere
   // What follows when a rung has served a miss. Returns the address.
   uint64_t Served(LadderRung rung, const Ladder& ladder, uint64_t address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) ABSL_LOCKS_EXCLUDED(heap_mu_);
@@ -226,8 +225,7 @@ class DeviceHeap : private HeapState {
   // Finds out what is missing, with what the driver has and what is captured in the ladder.
   void CountMissing(StreamHeap* owner, const Request& request, const Rung& rung, Ladder* ladder)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
-  // Reserved bytes up to which memory is made at all.
-  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);  // of reserved bytes
   // What a stream's pool may still take. UINT64_MAX without a limit.
   uint64_t PoolRoom(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
@@ -386,6 +384,8 @@ class DeviceHeap : private HeapState {
   DriverStatus ReleaseSegment(Handle* segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
 
   // ---- device_heap_release.cc ----
+  // Makes spares until so many bytes are reserved: all of them or none.
+  HeapError MakeSpares(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // What release_threshold, idle_decay and gc_threshold say. Never waits; what fails stays.
   void ReleaseByPolicy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_) ABSL_LOCKS_EXCLUDED(heap_mu_);
   // What ReleaseByPolicy releases, and whether there would be more if its work were complete.

@@ -2,6 +2,7 @@
 // needed, and how much is missing.
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <optional>
 
 #include "allocator/pool/device_heap.h"
@@ -26,6 +27,7 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
   // Another round is worth while only if the one before has freed something: a callback that merely
   // says so must not keep the thread here for ever.
   uint64_t most_usable = UsableBytes(*ladder);
+  bool climbed = true;  // since the last callback
   for (bool freed = true; freed;) {
     freed = false;
     const auto callbacks = MemoryCallbacks::Get().ForThisThread();
@@ -33,7 +35,8 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
       const uint64_t needed = ladder->missing > 0 ? ladder->missing : request->block;
       const uint64_t bytes = MemoryCallbacks::Call(callback, driver_->ordinal(), needed);
       ladder->Gain(LadderRung::kCallbacks, bytes);
-      if (bytes == 0) continue;
+      climbed = bytes > 0;
+      if (!climbed) continue;
       *error = {};
       const uint64_t address = Climb(key, request, ladder, error);
       if (address != 0 || error->code != WEIR_ERROR_OUT_OF_MEMORY) return address;
@@ -42,7 +45,10 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
       most_usable = std::max(most_usable, usable);
     }
   }
-  return 0;
+  // One may have made room in ways that are not bytes that it freed, or not have said so.
+  if (climbed) return 0;
+  *error = {};
+  return Climb(key, request, ladder, error);
 }
 
 uint64_t DeviceHeap::HardLimit() {
@@ -58,6 +64,14 @@ uint64_t DeviceHeap::UsableBytes(const Ladder& ladder) {
 uint64_t DeviceHeap::Served(LadderRung rung, const Ladder& ladder, uint64_t address) {
   CountServed(rung, ladder);
   ReleaseByPolicy();
+  // A spare that was longer than what was missing is gone as a whole. The rest is kept, if
+  // possible.
+  if (options_.preallocate > 0) {
+    try {
+      (void)MakeSpares(std::min(options_.preallocate, ladder.reserved_before));
+    } catch (const std::bad_alloc&) {
+    }
+  }
   return address;
 }
 

@@ -58,6 +58,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
     newest_deferred = stats_.deferred_frees;
     active_before = stats_.active_bytes;
     ladder->waits_before = stats_.waits;
+    ladder->reserved_before = stats_.reserved_bytes;
   }
   DriverStatus status = CompleteDeferred(/*wait=*/false);
   if (status.is_fatal()) {

@@ -41,7 +41,10 @@ HeapError DeviceHeap::Preallocate(uint64_t bytes) {
                      " cannot preallocate: without mapping of memory (VMM) what is made for one "
                      "stream does not serve the others")};
   }
-  const CallSeries series(*driver_);
+  return MakeSpares(bytes);
+}
+
+HeapError DeviceHeap::MakeSpares(uint64_t bytes) {
   const uint64_t target = AlignUp(std::min(bytes, driver_->total_bytes() + 1), granule_);
   uint64_t missing = 0;
   std::vector<Handle*> made;
@@ -64,6 +67,7 @@ HeapError DeviceHeap::Preallocate(uint64_t bytes) {
       made.back()->taken = true;
     }
   }
+  const CallSeries series(*driver_);
   const uint64_t start_ns = driver_->NowNs();
   DriverStatus status;
   for (Handle* handle : made) {

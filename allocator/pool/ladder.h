@@ -3,6 +3,7 @@
 #ifndef WEIR_POOL_LADDER_H_
 #define WEIR_POOL_LADDER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -41,14 +42,16 @@ struct Ladder {
   uint64_t missing_in_pool = 0;  // what of it the limit of the request's capture pool forbids
   uint64_t driver_free = 0;      // at that time
   bool driver_known = false;
-  bool captured = false;      // a stream of the context was being captured, which forbade proofs
-  uint64_t waits_before = 0;  // weir_stats_t::waits when it was begun
+  bool captured = false;         // a stream of the context was being captured, which forbade proofs
+  uint64_t waits_before = 0;     // weir_stats_t::waits when it was begun
+  uint64_t reserved_before = 0;  // and weir_stats_t::reserved_bytes
 
   Step& operator[](LadderRung rung) { return steps[static_cast<size_t>(rung)]; }
   const Step& operator[](LadderRung rung) const { return steps[static_cast<size_t>(rung)]; }
   void Gain(LadderRung rung, uint64_t bytes) {
-    (*this)[rung].tried = true;
-    (*this)[rung].gained += bytes;
+    Step& step = (*this)[rung];
+    step.tried = true;
+    step.gained += std::min(bytes, UINT64_MAX - step.gained);  // a callback may say anything
   }
 };
 

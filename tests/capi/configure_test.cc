@@ -122,7 +122,8 @@ TEST_CASE("WEIR_DISABLE sends every request to the driver", "[configure]") {
         }) == 0);
 }
 
-TEST_CASE("compacting tells what is held in passthrough too", "[configure]") {
+TEST_CASE("compacting tells what is held in passthrough too, and refuses options it does not know",
+          "[configure]") {
   CHECK(InChild("device:sim,mode:passthrough", nullptr, [] {
           weir_compact_result_t result{};
           EXPECT_IN_CHILD(weir_compact(0, nullptr, &result) == WEIR_OK);  // not in use
@@ -132,6 +133,10 @@ TEST_CASE("compacting tells what is held in passthrough too", "[configure]") {
           EXPECT_IN_CHILD(result.reserved_bytes == 5000);
           EXPECT_IN_CHILD(weir_compact(0, nullptr, nullptr) == WEIR_OK);
           EXPECT_IN_CHILD(weir_compact(1, nullptr, &result) == WEIR_ERROR_NO_DEVICE);
+          weir_compact_options_t options{};
+          EXPECT_IN_CHILD(weir_compact(0, &options, &result) == WEIR_OK);
+          options.unused_[3] = 1;  // of a later version
+          EXPECT_IN_CHILD(weir_compact(0, &options, &result) == WEIR_ERROR_INVALID_ARGUMENT);
           return 0;
         }) == 0);
 }

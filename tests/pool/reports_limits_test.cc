@@ -14,6 +14,21 @@ using test::Device;
 using test::HeapFixture;
 using test::OptionsFrom;
 
+TEST_CASE("the limit counts what is reserved, and cached memory makes room below it (cupy 7678)",
+          "[reports]") {
+  const bool vmm = GENERATE(true, false);
+  HeapOptions options;
+  options.memory_limit = 100 * kMiB;
+  options.vmm = vmm;
+  HeapFixture f({}, options);
+  for (int i = 0; i < 4; ++i) {
+    f.FreeAsync(f.Allocate(static_cast<uint64_t>(20 + 18 * i) * kMiB));
+    f.FreeAsync(f.Allocate(60 * kMiB, kAnyStream), kAnyStream);
+  }
+  REQUIRE(f.Stats().peak_reserved_bytes <= 100 * kMiB);
+  f.RequireValid();
+}
+
 TEST_CASE("a limit counts the physical memory that Weir holds, and nothing else (cupy 5177)",
           "[reports]") {
   HeapOptions options;

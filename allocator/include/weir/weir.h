@@ -212,9 +212,9 @@ WEIR_API int weir_empty_cache(int device);
 WEIR_API int weir_trim(int device, size_t keep_bytes);
 
 typedef struct weir_compact_options {
-  size_t keep_bytes;  /* stop giving back when no more than this is reserved */
-  uint32_t max_ms;    /* unless 0: begin no merge or release after so long; waiting has no bound */
-  int merge;          /* 1: merge partly used granules, if the option `mesh` allows it; 0: do not */
+  size_t keep_bytes; /* stop giving back when no more than this is reserved */
+  uint32_t max_ms;   /* unless 0: begin no merge or release after so long; waiting has no bound */
+  int merge;         /* 1: merge partly used granules, if the option `mesh` allows it; 0: do not */
   uint64_t unused_[4]; /* 0 */
 } weir_compact_options_t;
 
@@ -228,12 +228,12 @@ typedef struct weir_compact_result {
 } weir_compact_result_t;
 
 /* Compacts the device's memory: merges partly used granules, then gives what is idle back to the
- * driver, as weir_empty_cache does. No pointer changes. Both arguments after the device may be NULL;
- * without options it does all it can. Waits for the device's work. Merging (only with mesh:compact
- * or mesh:pressure) copies memory in use: while it runs no other thread may give the device work
- * that touches memory of Weir. Memory that is pinned, shared with others, or of a capture pool is
- * left alone, and nothing is merged while a stream is captured. A failure leaves what was done so
- * far; nothing is lost, unless the driver unmaps a page and then refuses to map anything there. */
+ * driver, as weir_empty_cache does. No pointer changes. Both arguments after the device may be
+ * NULL; without options it does all it can. Waits for the device's work. Merging (only with
+ * mesh:compact or mesh:pressure) copies memory in use: while it runs no other thread may give the
+ * device work that touches memory of Weir. Memory that is pinned, shared with others, or of a
+ * capture pool is left alone, and nothing is merged while a stream is captured. After a failure
+ * nothing is lost, unless the driver unmaps a page and then refuses to map anything there. */
 WEIR_API int weir_compact(int device, const weir_compact_options_t* options,
                           weir_compact_result_t* result);
 
@@ -248,10 +248,10 @@ WEIR_API int weir_set_memory_fraction(int device, double fraction);
 /* ---- When memory is short ----------------------------------------------------------------------
  * A request that no free block fits climbs a ladder: frees whose work is complete, spares, new
  * memory within the limits, idle memory moved to where it is needed, memory borrowed from other
- * streams, then the host waits for the oldest deferred frees, one after the other, partly used pages
- * are merged (option mesh), and at last callbacks are asked. After each step Weir looks again, and
- * only then it fails, with a report. The same request made again at once fails again. The option
- * ladder:... leaves steps out; without `wait` a request may succeed as soon as work has ended. */
+ * streams, then the host waits for the oldest deferred frees, one after the other, partly used
+ * pages are merged (option mesh), and at last callbacks are asked. After each step Weir looks
+ * again, and only then it fails, with a report. The same request made again at once fails again.
+ * The option `ladder` leaves steps out; without `wait` it may succeed once work has ended. */
 
 /* Makes physical memory until at least `bytes` are reserved, so that later misses only map it. All
  * or nothing; may take long, and blocks other misses meanwhile. Beyond 4 GiB it is made in larger
@@ -262,11 +262,11 @@ WEIR_API int weir_preallocate(int device, size_t bytes);
 
 /* A function that can free memory: asked, in the order of addition, before a request fails.
  * bytes_needed is what is missing, in whole pages: a free block of that size at a page's border, or
- * so much memory given back to the driver, is enough. Returns the bytes that it has freed, 0 if
- * none. While callbacks free something they are asked again. It is called on the requesting thread
- * without any lock of Weir, perhaps on several threads at once; it may call every function of Weir,
- * but an allocation that fails inside it asks no callbacks. It must not throw. Not in
- * mode:passthrough. */
+ * so much memory given back to the driver, is enough. Returns the bytes that it has freed, or 0;
+ * while callbacks free something they are asked again, and Weir tries once more after the last in
+ * any case. It is called on the requesting thread without any lock of Weir, perhaps on several
+ * threads at once; it may call every function of Weir, but an allocation that fails inside it asks
+ * no callbacks. It must not throw. Not in mode:passthrough. */
 typedef size_t (*weir_memory_callback_t)(int device, size_t bytes_needed, void* user);
 WEIR_API int weir_add_memory_callback(weir_memory_callback_t callback, void* user);
 
@@ -292,10 +292,10 @@ WEIR_API size_t weir_oom_report(int device, int format, char* buffer, size_t siz
  * Weir moves idle physical memory to other addresses and gives it back. Who registers device memory
  * with a network card, exports it, or retains its handle holds the physical pages that an address
  * had at that time, so those must stay: pin them, or follow the changes. Where a library that may
- * register memory is loaded (libibverbs, UCX, NVSHMEM, GDRCopy) and no observer is there, Weir moves
- * nothing and gives nothing back of itself, and says so once on stderr (option compaction); then
- * only weir_empty_cache and weir_trim give memory back: call them when nothing is registered but
- * what is pinned. Not in mode:passthrough, where every block is memory of its own. */
+ * register memory is loaded (libibverbs, UCX, NVSHMEM, GDRCopy) and no observer is there, Weir
+ * moves nothing and gives nothing back of itself, and says so once on stderr (option compaction);
+ * then only weir_empty_cache and weir_trim give memory back: call them when nothing is registered
+ * but what is pinned. Not in mode:passthrough, where every block is memory of its own. */
 
 /* Keeps the physical memory under [ptr, ptr + bytes) where it is: it is not unmapped, mapped at a
  * further address, merged with other memory or given back until it is unpinned, not even by
@@ -313,13 +313,13 @@ WEIR_API int weir_unpin_range(const void* ptr, size_t bytes);
  * freed, where it is a cuMemAlloc), and after memory was mapped at an address and is accessible. Of
  * a change that fails too: what is told is always what is done, and memory that stays after all is
  * told to be mapped again. Each range is one handle, and is unmapped as it was mapped. What was
- * mapped before is not told, so observe before the first allocation. While an observer is there Weir
- * moves memory whatever libraries are loaded: deregister what is registered in a range before it is
- * unmapped. Calls of one device come one after the other, those of several devices at once.
+ * mapped before is not told, so observe before the first allocation. While an observer is there
+ * Weir moves memory whatever libraries are loaded: deregister what is registered in a range before
+ * it is unmapped. Calls of one device come one after the other, those of several devices at once.
  *
- * It is called on the thread that changes the mapping, during that call. It may call the driver, but
- * not wait for another thread that calls Weir. Of Weir it may call frees, statistics, copies, and
- * allocations for which a free block is there: what has to map memory, or to wait for another
+ * It is called on the thread that changes the mapping, during that call. It may call the driver,
+ * but not wait for another thread that calls Weir. Of Weir it may call frees, statistics, copies,
+ * and allocations for which a free block is there: what has to map memory, or to wait for another
  * change, fails with WEIR_ERROR_IN_CALLBACK. It must not throw. */
 typedef enum weir_remap_event {
   WEIR_REMAP_BEFORE_UNMAP = 1,
