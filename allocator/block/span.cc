@@ -91,6 +91,12 @@ uint32_t Span::CountActive() const {
   return count;
 }
 
+uint32_t Span::CountDeferred() const {
+  int count = 0;
+  for (const uint64_t word : deferred) count += std::popcount(word);
+  return static_cast<uint32_t>(count);
+}
+
 std::string SpanLists::Verify() const {
   for (const auto& span : all_) {
     if (span->block == nullptr) continue;

@@ -41,6 +41,7 @@ struct Span {
 
   // Objects that a caller holds or a stream still uses.
   uint32_t CountActive() const;
+  uint32_t CountDeferred() const;  // of them, those that the caller has freed
 
   bool Test(const std::array<uint64_t, kMaxObjects / 64>& bits, uint32_t i) const {
     return (bits[i / 64] >> (i % 64)) & 1;

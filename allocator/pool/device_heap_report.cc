@@ -167,7 +167,7 @@ void DeviceHeap::GatherHolders(OomReport* report) {
         if (b.state != BlockState::kLive) return;
         Amount held{b.bytes, 1};
         if (b.span != nullptr) {
-          held.blocks = b.span->CountActive();
+          held.blocks = b.span->CountActive() - b.span->CountDeferred();
           held.bytes = held.blocks * b.span->object_bytes;
         } else if (b.requested.load() == Block::kNotHeld) {
           return;  // in a thread cache

@@ -148,6 +148,24 @@ TEST_CASE("free objects beside objects in use are counted", "[report]") {
   REQUIRE(r->of(Reason::kSmallObjects).bytes > kMiB);
 }
 
+TEST_CASE("a small block that waits for a stream is no holder", "[report]") {
+  HeapOptions options;
+  options.ladder.wait = false;
+  HeapFixture f(Device(64 * kMiB), options);
+  const CUstream side = f.NewStream();
+  f.Allocate(1000);
+  const uint64_t freed = f.Allocate(1000);
+  f.Write(side, freed, 1000);
+  REQUIRE(f.heap().RecordUse(freed, side).ok());
+  sim::HoldStream(0, side);
+  f.FreeAsync(freed);
+  const auto r = Fail(f, 64 * kMiB);
+  REQUIRE(r->waiting.size() == 1);
+  REQUIRE(r->by_size.size() == 1);
+  REQUIRE(r->by_size[0].blocks == 1);
+  sim::ReleaseStream(0, side);
+}
+
 TEST_CASE("memory that waits for a stream is named with the stream, if Weir may not wait",
           "[report]") {
   HeapOptions options;

@@ -225,13 +225,18 @@ TEST_CASE("the command's device wins over that of WEIR_CONF", "[replay]") {
   CHECK(outcome.status == 0);
 }
 
-TEST_CASE("a wrong WEIR_CONF is told in the allocator's words", "[replay]") {
+TEST_CASE("a wrong WEIR_CONF is told in the allocator's words, and nothing is replayed",
+          "[replay]") {
   const Folder folder;
-  const Outcome outcome =
-      Shell("WEIR_CONF=nonsense:1 " WEIR_COMMAND " replay " + folder.Write("small.csv", kSmall));
-  INFO(outcome.text);
-  CHECK(outcome.status == 1);
-  CHECK(outcome.Says("nonsense"));
+  const std::string small = folder.Write("small.csv", kSmall);
+  for (const char* command : {" replay ", " fit "}) {
+    const Outcome outcome =
+        Shell(std::string("WEIR_CONF=nonsense:1 " WEIR_COMMAND) + command + small);
+    INFO(outcome.text);
+    CHECK(outcome.status == 2);
+    CHECK(outcome.Says("weir: WEIR_CONF: unknown option 'nonsense'"));
+    CHECK_FALSE(outcome.Says("peak requested"));
+  }
 }
 
 TEST_CASE("converting keeps what info tells, and bad input writes nothing", "[replay]") {

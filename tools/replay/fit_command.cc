@@ -104,6 +104,10 @@ std::string WrongAllocator(const std::string& name) {
 }
 
 bool CheckCommand(const FitCommand& command) {
+  if (const std::string wrong = WrongOptions(""); !wrong.empty()) {  // WEIR_CONF
+    std::fprintf(stderr, "weir: %s\n", wrong.c_str());
+    return false;
+  }
   for (const std::string& options : command.weir_options) {
     if (const std::string wrong = WrongOptions(options); !wrong.empty()) {
       std::fprintf(stderr, "weir: --options: %s\n", wrong.c_str());

@@ -18,9 +18,9 @@ using nlohmann::json;
 // can be compared with those of programs whose work was complete at once (the recorded baselines).
 constexpr uint64_t kRunAhead = 16;
 
-// What the command says wins over WEIR_CONF, which may set other options. If WEIR_CONF is wrong,
-// the first call that needs a device says so. False if the command's own options are.
-bool SetConfiguration(const ReplayOptions& options, int devices) {
+// What the command says wins over WEIR_CONF, which may set other options. What is wrong with
+// either, or "".
+std::string SetConfiguration(const ReplayOptions& options, int devices) {
   if (options.simulated) {
     sim::Config config;
     config.devices = devices;
@@ -30,7 +30,7 @@ bool SetConfiguration(const ReplayOptions& options, int devices) {
     sim::Reset(config);
   }
   if (!options.weir_options.empty() && weir_configure(options.weir_options.c_str()) != WEIR_OK) {
-    return false;
+    return absl::StrCat("--options: ", weir_last_error());
   }
   std::string device = "device:cuda";
   if (options.simulated) {
@@ -38,8 +38,7 @@ bool SetConfiguration(const ReplayOptions& options, int devices) {
     device = absl::StrCat("device:sim,sim_memory:", config.memory_bytes,
                           ",sim_devices:", config.devices);
   }
-  weir_configure(device.c_str());
-  return true;
+  return weir_configure(device.c_str()) == WEIR_OK ? "" : weir_last_error();
 }
 
 }  // namespace
@@ -48,8 +47,8 @@ json ReplayHere(const ReplayOptions& options, const trace::Trace& trace, Progres
   // Lives until the process ends: queued work of the simulated device refers to it.
   static Replayer* replayer = nullptr;
   replayer = new Replayer(options, trace, progress);
-  if (!SetConfiguration(options, replayer->devices())) {
-    return {{"input_error", absl::StrCat("--options: ", weir_last_error())}};
+  if (const std::string wrong = SetConfiguration(options, replayer->devices()); !wrong.empty()) {
+    return {{"input_error", wrong}};
   }
   return {{"runs", replayer->Run()}};
 }
