@@ -64,6 +64,10 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
     if (bytes == 0) return;
     changes.push_back({absl::StrCat(text...), bytes, bytes >= missing});
   };
+  // Bytes between blocks in use: only a bound, how much helps depends on where those lie.
+  const auto add_up_to = [&](uint64_t bytes, auto&&... text) {
+    if (bytes > 0) changes.push_back({absl::StrCat(text...), bytes, false});
+  };
   if (r.bytes > r.total) {
     changes.push_back(
         {absl::StrCat("ask for less: the device has only ", FormatBytes(r.total)), 0, true});
@@ -104,9 +108,8 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
         FormatBytes(unusable(Reason::kOtherStream)), " are free between other streams' blocks");
   }
   if (r.pool == 0) {
-    add(unusable(Reason::kCapturePool),
-        "release capture pools that are not needed: ", FormatBytes(unusable(Reason::kCapturePool)),
-        " are idle there");
+    add_up_to(unusable(Reason::kCapturePool), "release capture pools that are not needed: ",
+              FormatBytes(unusable(Reason::kCapturePool)), " are idle there");
   }
   add(unusable(Reason::kPinned),
       "unpin ranges that nobody uses: ", FormatBytes(unusable(Reason::kPinned)),
@@ -114,10 +117,8 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
   add(unusable(Reason::kNotMoved), "let Weir move idle memory (compaction:on, weir_observe_remap) ",
       "or call weir_empty_cache: ", FormatBytes(unusable(Reason::kNotMoved)), " lie idle");
   if (r.may_map && !r.may_merge) {
-    add(unusable(Reason::kPartlyUsed), "mode:tight would free up to ",
-        FormatBytes(unusable(Reason::kPartlyUsed)), " between blocks in use");
-    // Only a bound: how much depends on where the blocks in use lie.
-    if (unusable(Reason::kPartlyUsed) > 0) changes.back().is_enough = false;
+    add_up_to(unusable(Reason::kPartlyUsed), "mode:tight would free up to ",
+              FormatBytes(unusable(Reason::kPartlyUsed)), " between blocks in use");
   }
   if (limit_room >= r.ladder.driver_free) {
     add(r.outside(), "other processes, CUDA contexts and other libraries hold ",
