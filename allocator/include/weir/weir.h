@@ -191,10 +191,10 @@ WEIR_API int weir_mem_get_info(int device, size_t* free_bytes, size_t* total_byt
  * at the very border (some 1.5 % of requests there with option mesh, hardly any without): where
  * the request would succeed before it has waited for everything, or merges pages more than once.
  * Where the option ladder forbids to wait it does not see that work is complete unless Weir knew
- * it before, and 1 was wrong for a few of 10,000 requests; in mode:passthrough it does not count
- * what a capture keeps from being freed. A device that is not in use is not started: the answer
- * compares with its free memory if a CUDA context of it is current in the calling thread, else
- * with all its memory. */
+ * it before, and 1 was wrong for a few of 10,000 requests; in mode:passthrough it counts neither
+ * what a capture keeps from being freed nor free parts of the driver's own pages. A device that is
+ * not in use is not started: the answer compares with its free memory if a CUDA context of it is
+ * current in the calling thread, else with all its memory. */
 WEIR_API int weir_would_fit(int device, size_t bytes, weir_stream_t stream, int* fits,
                             size_t* missing_bytes);
 
