@@ -27,12 +27,7 @@ TEST_CASE("memory freed in a capture behind a use on a forked stream waits for t
     const uint64_t pool = f.NewPool();
     f.Begin(pool);
     f.BeginCapture(s);
-    const uint64_t a = f.Allocate(bytes, s);
-    f.Write(s, a, bytes);
-    f.OrderAfter(s, fork);
-    f.Read(fork, a, bytes);
-    REQUIRE(f.heap().RecordUse(a, fork).ok());
-    f.FreeAsync(a, s);
+    const uint64_t a = f.FreeReadOnFork(bytes, s, fork);
     std::vector<uint64_t> others;
     for (int i = 0; i < 40; ++i) {
       others.push_back(f.Allocate(bytes, s));
@@ -91,12 +86,7 @@ TEST_CASE("a capture goes on whatever the heap does meanwhile, in this thread an
   f.FreeAsync(idle, t);
   f.Begin(pool);
   f.BeginCapture(s);
-  const uint64_t a = f.Allocate(2000, s);
-  f.Write(s, a, 2000);
-  f.OrderAfter(s, fork);
-  f.Read(fork, a, 2000);
-  REQUIRE(f.heap().RecordUse(a, fork).ok());
-  f.FreeAsync(a, s);
+  const uint64_t a = f.FreeReadOnFork(2000, s, fork);
   bool ok = false;
   other.Do([&] {
     ok = f.EnterDevice() && f.heap().FreeAsync(before, t).ok() && f.heap().Free(before_any).ok() &&

@@ -1,9 +1,9 @@
 // Every driver call is made to fail at every position of a capture pool's life.
-#include <map>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "tests/pool/capture_fixture.h"
+#include "tests/pool/fault_sweep.h"
 #include "tests/pool/preset.h"
 
 namespace weir {
@@ -98,14 +98,6 @@ int RunPoolsLife(CaptureFixture& f) {
   return failures;
 }
 
-std::map<std::string, uint64_t> CountCalls(bool vmm, const HeapOptions& options) {
-  CaptureFixture f(TightDevice(vmm), options);
-  sim::ResetCallCounts();
-  const int failures = RunPoolsLife(f);
-  if (vmm) REQUIRE(failures == 0);
-  return sim::CallCounts();
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -118,23 +110,25 @@ TEST_CASE(
                                                               {false, "mode:default"}}));
   const HeapOptions options = test::OptionsFrom(conf);
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
-  const std::set<std::string> allocator_entries{
+  INFO(conf);
+  {
+    CaptureFixture f(TightDevice(vmm), options);
+    const int failures = RunPoolsLife(f);
+    if (vmm) REQUIRE(failures == 0);
+  }
+  const std::vector<std::string> allocator_entries{
       "cuMemCreate",      "cuMemRelease",     "cuMemMap",    "cuMemUnmap",
       "cuMemSetAccess",   "cuMemAlloc",       "cuMemFree",   "cuEventQuery",
       "cuCtxRecordEvent", "cuCtxSynchronize", "cuMemGetInfo"};
-  for (const auto& [entry, count] : CountCalls(vmm, options)) {
-    if (allocator_entries.count(entry) == 0) continue;
-    for (uint64_t nth = 1; nth <= count; ++nth) {
-      INFO(conf << ", " << entry << " call " << nth << " of " << count << " fails with " << code);
-      CaptureFixture f(TightDevice(vmm), options);
-      test::FailCall(entry, nth, code);
-      RunPoolsLife(f);
-      sim::ClearFaults();
-      f.RequireAllIsGivenBack();
-      f.RequireNoRaces();
-      REQUIRE(f.mismatches() == 0);
-    }
-  }
+  test::ForEachFault(allocator_entries, /*then=*/"", code, [&, vmm = vmm](test::FaultPoint& point) {
+    CaptureFixture f(TightDevice(vmm), options);
+    point.Arm();
+    RunPoolsLife(f);
+    point.Clear();
+    f.RequireAllIsGivenBack();
+    f.RequireNoRaces();
+    REQUIRE(f.mismatches() == 0);
+  });
 }
 
 }  // namespace weir

@@ -49,6 +49,17 @@ class CaptureFixture : public HeapFixture {
     device().OrderAfter(earlier, later);
   }
 
+  // A block that the stream wrote, a stream forked from it has read, and the stream has freed.
+  uint64_t FreeReadOnFork(uint64_t bytes, CUstream stream, CUstream fork) {
+    const uint64_t at = Allocate(bytes, stream);
+    Write(stream, at, bytes);
+    OrderAfter(stream, fork);
+    Read(fork, at, bytes);
+    REQUIRE(heap().RecordUse(at, fork).ok());
+    FreeAsync(at, stream);
+    return at;
+  }
+
   // Queued work: fills a block with a value.
   void Fill(CUstream stream, uint64_t at, uint64_t bytes, uint8_t value) {
     REQUIRE(sim::Launch(stream, "fill", {{at, bytes, true}}, [=](sim::KernelMemory& memory) {

@@ -1,6 +1,5 @@
 // Every driver call is made to fail at every position: the heap stays valid, the program goes on.
-#include <set>
-
+#include "tests/pool/fault_sweep.h"
 #include "tests/pool/heap_fixture.h"
 #include "tests/pool/preset.h"
 
@@ -66,18 +65,6 @@ sim::Config TightDevice(bool vmm) {
   return config;
 }
 
-// The calls the heap makes in the scenario, by entry, without those of the test itself.
-std::map<std::string, uint64_t> CountCalls(bool vmm, const HeapOptions& options) {
-  HeapFixture f(TightDevice(vmm), options);
-  sim::ResetCallCounts();
-  const int failures = RunScenario(f);
-  if (vmm) REQUIRE(failures == 0);  // classic segments cannot move, so some requests do not fit
-  std::map<std::string, uint64_t> counts = sim::CallCounts();
-  for (const char* not_ours : {"cuLaunchKernel", "cuStreamCreate", "cuGetProcAddress"})
-    counts.erase(not_ours);
-  return counts;
-}
-
 }  // namespace
 
 TEST_CASE("whichever driver call fails, the heap stays valid and loses nothing", "[fault]") {
@@ -88,28 +75,30 @@ TEST_CASE("whichever driver call fails, the heap stays valid and loses nothing",
                                                               {false, "mode:default"}}));
   const HeapOptions options = test::OptionsFrom(conf);
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
-  const std::set<std::string> allocator_entries{
+  INFO(conf);
+  {
+    HeapFixture f(TightDevice(vmm), options);
+    const int failures = RunScenario(f);
+    if (vmm) REQUIRE(failures == 0);  // classic segments cannot move, so some requests do not fit
+  }
+  const std::vector<std::string> allocator_entries{
       "cuMemCreate",      "cuMemRelease", "cuMemMap",           "cuMemUnmap",
       "cuMemSetAccess",   "cuMemAlloc",   "cuMemFree",          "cuEventCreate",
       "cuEventRecord",    "cuEventQuery", "cuEventSynchronize", "cuCtxRecordEvent",
       "cuCtxSynchronize", "cuMemGetInfo"};
-  for (const auto& [entry, count] : CountCalls(vmm, options)) {
-    if (allocator_entries.count(entry) == 0) continue;
-    for (uint64_t nth = 1; nth <= count; ++nth) {
-      INFO(conf << ", " << entry << " call " << nth << " of " << count << " fails with " << code);
-      HeapFixture f(TightDevice(vmm), options);
-      test::FailCall(entry, nth, code);
-      RunScenario(f);
-      sim::ClearFaults();
-      // Afterwards everything can be given back, and the device is whole again.
-      f.RequireAllIsGivenBack();
-      HeapError error;
-      const uint64_t at = f.heap().Allocate(60 * kMiB, 512, nullptr, &error);
-      INFO(error.text);
-      REQUIRE(at != 0);
-      f.RequireNoRaces();
-    }
-  }
+  test::ForEachFault(allocator_entries, /*then=*/"", code, [&, vmm = vmm](test::FaultPoint& point) {
+    HeapFixture f(TightDevice(vmm), options);
+    point.Arm();
+    RunScenario(f);
+    point.Clear();
+    // Afterwards everything can be given back, and the device is whole again.
+    f.RequireAllIsGivenBack();
+    HeapError error;
+    const uint64_t at = f.heap().Allocate(60 * kMiB, 512, nullptr, &error);
+    INFO(error.text);
+    REQUIRE(at != 0);
+    f.RequireNoRaces();
+  });
 }
 
 TEST_CASE("when undoing fails too, memory is lost but never handed out broken", "[fault]") {

@@ -1,9 +1,9 @@
 // Whichever driver call of a miss, of callbacks, or of memory made in advance and given back fails;
 // and random programs: nothing succeeds for free after it has failed.
 #include <random>
-#include <set>
 
 #include "allocator/pool/memory_callbacks.h"
+#include "tests/pool/fault_sweep.h"
 #include "tests/pool/heap_fixture.h"
 #include "tests/support/seed.h"
 
@@ -94,30 +94,23 @@ TEST_CASE("whichever driver call of the ladder fails, the heap stays valid and l
           "[ladder][fault]") {
   const bool vmm = GENERATE(true, false);
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
-  std::map<std::string, uint64_t> counts;
   {
     HeapFixture f(TightDevice(vmm), AllPolicies(vmm));
-    sim::ResetCallCounts();
     RunScenario(f);
-    counts = sim::CallCounts();
     REQUIRE(f.Stats().served_callbacks > 0);
   }
-  const std::set<std::string> ours{
+  const std::vector<std::string> ours{
       "cuMemCreate",  "cuMemRelease",     "cuMemMap",           "cuMemUnmap",      "cuMemSetAccess",
       "cuMemAlloc",   "cuMemFree",        "cuEventCreate",      "cuEventRecord",   "cuEventQuery",
       "cuMemGetInfo", "cuCtxRecordEvent", "cuEventSynchronize", "cuCtxSynchronize"};
-  for (const auto& [entry, count] : counts) {
-    if (ours.count(entry) == 0) continue;
-    for (uint64_t nth = 1; nth <= count; ++nth) {
-      INFO(entry << " call " << nth << " of " << count << " fails with " << code);
-      HeapFixture f(TightDevice(vmm), AllPolicies(vmm));
-      test::FailCall(entry, nth, code);
-      RunScenario(f);
-      sim::ClearFaults();
-      f.RequireAllIsGivenBack();
-      f.RequireNoRaces();
-    }
-  }
+  test::ForEachFault(ours, /*then=*/"", code, [&](test::FaultPoint& point) {
+    HeapFixture f(TightDevice(vmm), AllPolicies(vmm));
+    point.Arm();
+    RunScenario(f);
+    point.Clear();
+    f.RequireAllIsGivenBack();
+    f.RequireNoRaces();
+  });
 }
 
 TEST_CASE("a request that failed fails again at once, and changes nothing on the device",

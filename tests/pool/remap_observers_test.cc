@@ -1,7 +1,6 @@
 // Observers of remaps: told of every unmapping before, of every mapping after, of what is undone as
 // well.
-#include <set>
-
+#include "tests/pool/fault_sweep.h"
 #include "tests/pool/pins_fixture.h"
 #include "tests/pool/remap_model.h"
 
@@ -95,30 +94,23 @@ TEST_CASE("an observer knows what is mapped whichever driver call fails", "[rema
   const bool for_ever = GENERATE(false, true);
   if (stitch && !vmm) return;
   const CUresult code = GENERATE(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN);
-  std::map<std::string, uint64_t> counts;
-  {
-    HeapFixture f(TightDevice(vmm), Options(stitch));
-    sim::ResetCallCounts();
-    RunScenario(f, /*merge=*/!for_ever);
-    counts = sim::CallCounts();
-  }
   int undone = 0;
-  for (const char* entry : {"cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
-                            "cuMemSetAccess", "cuMemAlloc", "cuMemFree"}) {
-    for (uint64_t nth = 1; nth <= counts[entry]; ++nth) {
-      INFO(entry << " call " << nth << " of " << counts[entry] << " fails with " << code);
-      HeapFixture f(TightDevice(vmm), Options(stitch));
-      RemapModel model(f);
-      test::FailCall(entry, nth, code, for_ever);
-      RunScenario(f, /*merge=*/!for_ever);
-      sim::ClearFaults();
-      model.RequireTrue();
-      undone += model.maps() != model.unmaps() ? 1 : 0;
-      f.heap().EmptyCache().ok();
-      model.RequireTrue();
-      if (!for_ever) REQUIRE(model.mapped_bytes() == 0);
-      f.RequireNoRaces();
-    }
+  const auto run = [&](test::FaultPoint& point) {
+    HeapFixture f(TightDevice(vmm), Options(stitch));
+    RemapModel model(f);
+    point.Arm();
+    RunScenario(f, /*merge=*/!for_ever);
+    point.Clear();
+    model.RequireTrue();
+    undone += point.was_reached() && model.maps() != model.unmaps() ? 1 : 0;
+    f.heap().EmptyCache().ok();
+    model.RequireTrue();
+    if (!for_ever) REQUIRE(model.mapped_bytes() == 0);
+    f.RequireNoRaces();
+  };
+  for (const std::string entry : {"cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
+                                  "cuMemSetAccess", "cuMemAlloc", "cuMemFree"}) {
+    test::ForEachFault({entry}, /*then=*/for_ever ? entry : "", code, run);
   }
   if (vmm || for_ever) REQUIRE(undone > 0);
 }

@@ -201,12 +201,7 @@ TEST_CASE("captures that use memory on forked streams need no more each time (py
     f.Begin(pool);
     f.BeginCapture(s);
     for (const uint64_t bytes : {uint64_t{2000}, 100 * kKiB, 4 * kMiB}) {
-      const uint64_t at = f.Allocate(bytes, s);
-      f.Write(s, at, bytes);
-      f.OrderAfter(s, fork);
-      f.Read(fork, at, bytes);
-      REQUIRE(f.heap().RecordUse(at, fork).ok());
-      f.FreeAsync(at, s);
+      f.FreeReadOnFork(bytes, s, fork);
     }
     f.OrderAfter(fork, s);
     const CUgraphExec exec = f.EndCapture(s);

@@ -21,6 +21,7 @@ constexpr uint64_t kRunAhead = 16;
 // What the command says wins over WEIR_CONF, which may set other options. What is wrong with
 // either, or "".
 std::string SetConfiguration(const ReplayOptions& options, int devices) {
+  std::string device = "device:cuda";
   if (options.simulated) {
     sim::Config config;
     config.devices = devices;
@@ -28,15 +29,12 @@ std::string SetConfiguration(const ReplayOptions& options, int devices) {
     config.run_ahead = kRunAhead;
     config.checker = options.verify;  // else nothing touches memory
     sim::Reset(config);
+    const sim::Config made = sim::CurrentConfig();
+    device =
+        absl::StrCat("device:sim,sim_memory:", made.memory_bytes, ",sim_devices:", made.devices);
   }
   if (!options.weir_options.empty() && weir_configure(options.weir_options.c_str()) != WEIR_OK) {
     return absl::StrCat("--options: ", weir_last_error());
-  }
-  std::string device = "device:cuda";
-  if (options.simulated) {
-    const sim::Config config = sim::CurrentConfig();
-    device = absl::StrCat("device:sim,sim_memory:", config.memory_bytes,
-                          ",sim_devices:", config.devices);
   }
   return weir_configure(device.c_str()) == WEIR_OK ? "" : weir_last_error();
 }
