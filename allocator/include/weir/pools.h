@@ -57,6 +57,68 @@ WEIR_API int weir_pool_set_limit(weir_pool_t pool, size_t bytes);
  * outlive the requests that other threads have begun before. */
 WEIR_API int weir_pool_end(weir_pool_t pool);
 
+/* ---- Pools with memory of their own -------------------------------------------------------------
+ */
+
+/* Where the memory of a pool comes from instead of the driver: `allocate` is called with the bytes
+ * of a segment (2 MiB for requests of up to 1 MiB, 20 MiB for those below 10 MiB, else the request
+ * rounded up to 2 MiB) and the request's stream (NULL for weir_malloc). It returns memory of the
+ * device, aligned to 512 bytes, or NULL if there is none: then the request fails, after idle memory
+ * of the pool and the callbacks of the program. Every segment is given back by one call of
+ * `deallocate`, with the same arguments, after all work that used it.
+ *
+ * Both are called on the thread that needs them, on several at once, without any lock of Weir. They
+ * may call every function of Weir; what they allocate there is ordinary memory, whatever routes
+ * exist, and may be the segment itself (it counts twice then). They must not throw, and `user` must
+ * live until the last segment was given back. */
+typedef void* (*weir_pool_allocate_t)(size_t bytes, int device, weir_stream_t stream, void* user);
+typedef void (*weir_pool_deallocate_t)(void* ptr, size_t bytes, int device, weir_stream_t stream,
+                                       void* user);
+
+typedef struct weir_pool_options {
+  weir_pool_allocate_t allocate; /* NULL, both: the device's own memory */
+  weir_pool_deallocate_t deallocate;
+  void* user;
+  int32_t no_split;    /* 1: each block is a whole segment, see weir_pool_set_no_split */
+  int32_t use_on_oom;  /* 1: see weir_pool_set_use_on_oom */
+  uint64_t unused_[4]; /* 0 */
+} weir_pool_options_t;
+
+/* As weir_pool_create. A pool with a source holds nothing else, and its memory serves nothing else,
+ * also after the release: a block that outlives its pool is freed as usual, and its segment goes
+ * back to its source. The source is not asked about limits: memory_limit and weir_pool_set_limit
+ * hold for what it gives, the device's size does not. */
+WEIR_API int weir_pool_create_with(int device, const weir_pool_options_t* options,
+                                   weir_pool_t* pool);
+
+/* 1: what lies free in the pool and is complete may serve ordinary requests, before callbacks are
+ * asked and the request fails. For memory that no graph uses: its contents change. 0: no more (what
+ * it serves by then stays until it is freed). */
+WEIR_API int weir_pool_set_use_on_oom(weir_pool_t pool, int value);
+
+/* From the pool's first allocation on, before which it must be called, each block is a segment of
+ * cuMemAlloc, or of the pool's source, and is only reused as a whole: a request takes the smallest
+ * free one that is large enough, however much larger it is. */
+WEIR_API int weir_pool_set_no_split(weir_pool_t pool);
+
+/* Gives back what lies idle in the pool, to the driver or the pool's source; waits for memory that
+ * was freed but is still used. The caller knows that no graph uses it. A released pool can be given
+ * too: of a pool with a source or without splitting nothing goes anywhere else (weir_empty_cache,
+ * weir_trim and requests that would fail give it back as well, and so does the free of a segment's
+ * last block if there is nothing to wait for); of the others, what is not in other use by then. */
+WEIR_API int weir_pool_empty(weir_pool_t pool);
+
+/* Makes the blocks in use of the pool exactly these, given by the address, bytes, requested_bytes
+ * and stream that weir_visit_segments showed of them while they were in use (weir/inspect.h): all
+ * others are freed at once, and those that are missing are allocated again at their addresses. The
+ * caller has synchronized the device. All or nothing: WEIR_ERROR_INVALID_ARGUMENT says which block
+ * cannot be restored, because its memory is not the pool's any more (weir_pool_empty,
+ * use_on_oom), is used by others, or belongs to two of them. For states of a pool to which graphs
+ * return, as PyTorch's cudagraph trees do. */
+struct weir_block_info;
+WEIR_API int weir_pool_restore(weir_pool_t pool, const struct weir_block_info* blocks,
+                               size_t count);
+
 #ifdef __cplusplus
 }
 #endif
