@@ -38,7 +38,7 @@ HeapOptions WithoutContradictions(HeapOptions options) {
 }  // namespace
 
 DeviceHeap::DeviceHeap(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
-    : HeapState(std::move(driver), WithoutContradictions(options)) {
+    : HeapCounts(std::move(driver), WithoutContradictions(options)) {
   stats_.memory_limit = options.memory_limit;
 }
 
@@ -155,7 +155,7 @@ uint64_t DeviceHeap::TakeObject(StreamHeap* owner, const Request& request) {
   if (object.address == 0) return 0;
   const uint64_t bytes = SizeOfClass(request.size_class);
   object.held->store(static_cast<uint16_t>(bytes - request.bytes));
-  CountAllocation(request.bytes, bytes);
+  CountAllocation(OwnCache(), request.bytes, bytes);
   return object.address;
 }
 
@@ -166,7 +166,7 @@ uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* bl
   }
   block->requested.store(request.bytes);
   block->tag.store(Tags::current());
-  CountAllocation(request.bytes, block->bytes);
+  CountAllocation(OwnCache(), request.bytes, block->bytes);
   if (&owner->large == block->arena) {
     policy_.OnLargeRequest(stats_.active_bytes);
     if (request.context.valid) owner->replay->Remember(request.context, block->begin);
@@ -250,7 +250,7 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
     return;
   }
   const uint64_t bytes = found.bytes();
-  CountFree(found.requested(), bytes);
+  CountFree(OwnCache(), found.requested(), bytes);
   found.MarkNotHeld();
   // A marker early on, so that the memory is complete by the time another stream wants it.
   if (found.block->arena == &user->large && streams_.size() > kStreamsOfOne) {
@@ -274,7 +274,7 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
   uses_.erase(address);  // from here on nothing refuses the free
   found.MarkNotHeld();
   if (waits.empty()) {
-    CountFree(requested, bytes);
+    CountFree(OwnCache(), requested, bytes);
     PutBack(found, /*keep=*/true);
     return;
   }

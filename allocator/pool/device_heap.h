@@ -2,7 +2,7 @@
 //
 //   hit   thread_cache.h            no lock that threads share, no driver call
 //         device_heap.cc            heap lock, no driver call: larger blocks, and what no cache has
-//         device_heap_cache.cc      how caches are filled, emptied and counted
+//         device_heap_cache.cc      how caches are filled and emptied
 //   miss  device_heap_miss.cc       space lock; the rungs from "what is complete" to out of memory
 //         device_heap_map.cc        how a rung makes memory: window, driver calls, commit
 //         device_heap_supply.cc     which idle memory it may take
@@ -19,7 +19,7 @@
 //   who   device_heap_streams.cc, device_heap_pools.cc: streams, capture pools and routes to them
 //         device_heap_pins.cc       who else holds the physical pages
 //
-// What it knows, and which lock guards what: heap_state.h.
+// What it knows, and which lock guards what: heap_state.h. What it counts: heap_counts.h.
 #ifndef WEIR_POOL_DEVICE_HEAP_H_
 #define WEIR_POOL_DEVICE_HEAP_H_
 
@@ -39,8 +39,8 @@
 #include "allocator/pool/context_replay.h"
 #include "allocator/pool/found.h"
 #include "allocator/pool/growth_policy.h"
+#include "allocator/pool/heap_counts.h"
 #include "allocator/pool/heap_error.h"
-#include "allocator/pool/heap_state.h"
 #include "allocator/pool/ladder.h"
 #include "allocator/pool/oom_report.h"
 #include "allocator/pool/request.h"
@@ -53,7 +53,7 @@
 
 namespace weir {
 
-class DeviceHeap : private HeapState {
+class DeviceHeap : private HeapCounts {
  public:
   // Reserves address space if the device can map memory. Null with an error if the driver fails.
   static std::unique_ptr<DeviceHeap> Create(std::unique_ptr<DeviceDriver> driver,
@@ -126,19 +126,8 @@ class DeviceHeap : private HeapState {
   // True if the cache has taken the block; else nothing changed.
   bool FreeThrough(ThreadCache* cache, const Found& found, uint64_t address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Gives the cache room for a request, and some more where that raises no peak.
-  void GrantRoom(ThreadCache* cache, uint64_t requested, uint64_t allocated)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Takes all rooms back: the counters are the truth then.
-  void ReclaimRooms() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  void ReclaimRoom(ThreadCache* cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // A cache of the calling thread whose room may serve for what the heap itself hands out.
+  // A cache of the calling thread whose room may serve for what the heap itself hands out, or null.
   ThreadCache* OwnCache() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Counts blocks that callers get from the heap itself or give back to it: against the thread's
-  // room where that suffices, so that a thread seldom has to take the others' rooms back.
-  void CountAllocation(uint64_t requested, uint64_t allocated)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  void CountFree(uint64_t requested, uint64_t allocated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Puts what a cache held back where it came from.
   void Uncache(Block* block, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Returns the bytes that were in them.
@@ -149,12 +138,6 @@ class DeviceHeap : private HeapState {
   void UnbindCaches(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_streams.cc ----
-  static StreamKey KeyOf(Stream stream) {
-    constexpr uintptr_t kLegacy = 1, kPerThread = 2;
-    const auto value = reinterpret_cast<uintptr_t>(stream);
-    if (value > kPerThread || value == 0) return {stream};
-    return value == kLegacy ? StreamKey{nullptr} : StreamKey{stream, ThreadNumber()};
-  }
   StreamHeap* FindStream(StreamKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Finds or makes the stream's heap; asks the driver for the device of a stream seen first.
   StreamHeap* StreamFor(StreamKey key, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
@@ -225,7 +208,6 @@ class DeviceHeap : private HeapState {
   // Finds out what is missing, with what the driver has and what is captured in the ladder.
   void CountMissing(StreamHeap* owner, const Request& request, const Rung& rung, Ladder* ladder)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
-  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);  // of reserved bytes
   // What a stream's pool may still take. UINT64_MAX without a limit.
   uint64_t PoolRoom(const StreamHeap* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
@@ -320,18 +302,6 @@ class DeviceHeap : private HeapState {
   bool AddAddresses(Arena* arena, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   uint64_t SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                               DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
-  bool IsComplete(const Handle& handle) const;
-  // Whether the host can wait for an idle handle's work while a stream of the context is captured.
-  bool CanWaitInCapture(const Handle& handle) const;
-  // Whether its memory, when idle, may go anywhere, be it another address or the driver: a capture
-  // pool keeps what it has, and so does who holds the pages.
-  bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_) {
-    return IsSupply(handle, moves_);
-  }
-  static bool IsSupply(const Handle& handle, bool moves);
-  // What may be made new below the limit, `most` at most, in whole granules.
-  uint64_t RoomBelow(uint64_t limit, uint64_t most) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_mesh.cc ----
   struct MergeStep;
@@ -391,8 +361,6 @@ class DeviceHeap : private HeapState {
   // What ReleaseByPolicy releases, and whether there would be more if its work were complete.
   std::vector<Handle*> ChooseByPolicy(uint64_t now_ns, bool* needs_proof)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  uint64_t GcLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);  // reserved bytes; UINT64_MAX: none
-  uint64_t SpareBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 };
 
 }  // namespace weir

@@ -51,7 +51,7 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
   return Climb(key, request, ladder, error);
 }
 
-uint64_t DeviceHeap::HardLimit() {
+uint64_t HeapState::HardLimit() {
   return std::min<uint64_t>(stats_.memory_limit, driver_->total_bytes());
 }
 

@@ -15,7 +15,7 @@
 
 namespace weir {
 
-void DeviceHeap::FlushKept() {
+void HeapState::FlushKept() {
   for (const auto& stream : streams_) {
     stream->small.FlushKept();
     stream->large.FlushKept();

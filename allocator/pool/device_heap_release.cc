@@ -21,7 +21,7 @@ constexpr uint64_t kMostSpares = 2048;
 
 }  // namespace
 
-uint64_t DeviceHeap::SpareBytes() {
+uint64_t HeapState::SpareBytes() {
   uint64_t bytes = 0;
   if (!has_spares_) return 0;
   for (const Handle* h : handles_.all()) {
@@ -99,7 +99,7 @@ HeapError DeviceHeap::MakeSpares(uint64_t bytes) {
                    " bytes: the driver does not have them; other processes may use the device")};
 }
 
-uint64_t DeviceHeap::GcLimit() {
+uint64_t HeapState::GcLimit() {
   if (options_.gc_threshold <= 0) return UINT64_MAX;
   return static_cast<uint64_t>(options_.gc_threshold * static_cast<double>(HardLimit()));
 }

@@ -7,24 +7,24 @@
 
 namespace weir {
 
-bool DeviceHeap::IsComplete(const Handle& handle) const {
+bool HeapState::IsComplete(const Handle& handle) {
   for (const Mapping* m = handle.mappings; m != nullptr; m = m->next) {
     if (!m->arena->owner()->timeline.IsComplete(m->idle_epoch)) return false;
   }
   return true;
 }
 
-bool DeviceHeap::IsSupply(const Handle& handle, bool moves) {
+bool HeapState::IsSupply(const Handle& handle, bool moves) {
   if (handle.pins > 0 || handle.stuck.load()) return false;
   return handle.arena() == nullptr || (moves && handle.arena()->owner()->key.pool == 0);
 }
 
-uint64_t DeviceHeap::RoomBelow(uint64_t limit, uint64_t most) const {
+uint64_t HeapState::RoomBelow(uint64_t limit, uint64_t most) const {
   if (limit <= stats_.reserved_bytes) return 0;
   return AlignDown(std::min(limit - stats_.reserved_bytes, most), granule_);
 }
 
-bool DeviceHeap::CanWaitInCapture(const Handle& handle) const {
+bool HeapState::CanWaitInCapture(const Handle& handle) {
   for (const Mapping* m = handle.mappings; m != nullptr; m = m->next) {
     const StreamTimeline& timeline = m->arena->owner()->timeline;
     if (timeline.kind() != StreamTimeline::Kind::kStream && !timeline.HasMarkerFor(m->idle_epoch))

@@ -1,4 +1,4 @@
-// HeapState: what a DeviceHeap knows, and which lock guards what.
+// HeapState: what a DeviceHeap knows, which lock guards what, and what follows from it at once.
 //
 // Note [Locks]. A small hit takes no lock: the thread's cache is its own (thread_cache.h). heap_mu_
 // guards all other bookkeeping and is never held across a driver call: a larger hit waits for
@@ -40,6 +40,33 @@ class HeapState {
   HeapState(std::unique_ptr<DeviceDriver> driver, const HeapOptions& options)
       : driver_(std::move(driver)), options_(options), policy_(options) {}
   ~HeapState() = default;
+
+  // What the calling thread means by a stream handle.
+  static StreamKey KeyOf(Stream stream) {
+    constexpr uintptr_t kLegacy = 1, kPerThread = 2;
+    const auto value = reinterpret_cast<uintptr_t>(stream);
+    if (value > kPerThread || value == 0) return {stream};
+    return value == kLegacy ? StreamKey{nullptr} : StreamKey{stream, ThreadNumber()};
+  }
+
+  // ---- Limits, in reserved bytes ----
+  uint64_t HardLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  uint64_t GcLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);  // UINT64_MAX: none
+  uint64_t SpareBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // What may be made new below the limit, `most` at most, in whole granules.
+  uint64_t RoomBelow(uint64_t limit, uint64_t most) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
+  // ---- Idle memory ----
+  void FlushKept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  static bool IsComplete(const Handle& handle);
+  // Whether the host can wait for an idle handle's work while a stream of the context is captured.
+  static bool CanWaitInCapture(const Handle& handle);
+  // Whether its memory, when idle, may go anywhere, be it another address or the driver: a capture
+  // pool keeps what it has, and so does who holds the pages.
+  bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_) {
+    return IsSupply(handle, moves_);
+  }
+  static bool IsSupply(const Handle& handle, bool moves);
 
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;
 
