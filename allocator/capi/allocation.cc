@@ -43,7 +43,7 @@ void* Allocate(size_t bytes, uint64_t alignment, Stream stream, Find find) noexc
   return result;
 }
 
-void* AllocateOnThread(size_t bytes, uint64_t alignment, Stream stream) noexcept {
+[[gnu::noinline]] void* AllocateOnThread(size_t bytes, uint64_t alignment, Stream stream) noexcept {
   return Allocate(bytes, alignment, stream, &ThreadSlot);
 }
 void* AllocateOn(int device, size_t bytes, uint64_t alignment, Stream stream) noexcept {
@@ -53,10 +53,11 @@ void* AllocateOn(int device, size_t bytes, uint64_t alignment, Stream stream) no
 
 // What a cache does not serve; the thread's cache leads to the heap faster than the registry. Not
 // inline, so that hits have no stack frame.
-[[gnu::noinline]] void* AllocateFromHeap(ThreadCache* cache, size_t bytes, Stream stream) noexcept {
+[[gnu::noinline]] void* AllocateFromHeap(ThreadCache* cache, size_t bytes, int device,
+                                         Stream stream) noexcept {
   DeviceHeap* heap = cache != nullptr ? cache->heap() : nullptr;
-  if (heap == nullptr || heap->driver().ordinal() != thread_device) {
-    return AllocateOnThread(bytes, kBlockAlignment, stream);
+  if (heap == nullptr || heap->driver().ordinal() != device) {
+    return AllocateOn(device, bytes, kBlockAlignment, stream);
   }
   uint64_t address = 0;
   Guarded([&] {
@@ -77,13 +78,12 @@ int WithOwner(const void* ptr, Fn fn) noexcept {
   });
 }
 
-[[gnu::noinline]] int FreeIntoHeap(const ThreadCache* cache, void* ptr, Stream stream) noexcept {
+// free(heap) frees the block.
+template <typename Free>
+[[gnu::noinline]] int FreeIntoHeap(const ThreadCache* cache, const void* ptr, Free free) noexcept {
   DeviceHeap* heap = cache != nullptr ? cache->heap() : nullptr;
-  if (heap == nullptr || !heap->MayOwn(AddressOf(ptr))) {
-    return WithOwner(
-        ptr, [ptr, stream](auto& owner) { return owner.FreeAsync(AddressOf(ptr), stream); });
-  }
-  return Guarded([&] { return heap->FreeAsync(AddressOf(ptr), stream); });
+  if (heap == nullptr || !heap->MayOwn(AddressOf(ptr))) return WithOwner(ptr, free);
+  return Guarded([&] { return free(*heap); });
 }
 
 }  // namespace
@@ -120,11 +120,17 @@ void* weir_malloc_async(size_t bytes, weir_stream_t stream) {
     const uint64_t address = cache->TryAllocate(bytes, stream, thread_device);
     if (address != 0) return PointerOf(address);
   }
-  return AllocateFromHeap(cache, bytes, stream);
+  if (thread_device == kDeviceUnset) return AllocateOnThread(bytes, kBlockAlignment, stream);
+  return AllocateFromHeap(cache, bytes, thread_device, stream);
 }
 
 void* weir_malloc_async_device(size_t bytes, int device, weir_stream_t stream) {
-  return AllocateOn(device, bytes, kBlockAlignment, stream);
+  ThreadCache* cache = ThreadCaches::last();
+  if (bytes <= ThreadCache::kMaxBytes && cache != nullptr) {
+    const uint64_t address = cache->TryAllocate(bytes, stream, device);
+    if (address != 0) return PointerOf(address);
+  }
+  return AllocateFromHeap(cache, bytes, device, stream);
 }
 
 void* weir_aligned_alloc_async(size_t alignment, size_t bytes, weir_stream_t stream) {
@@ -166,7 +172,19 @@ int weir_free_async(void* ptr, weir_stream_t stream) {
       cache->TryFree(block, AddressOf(ptr), stream)) {
     return WEIR_OK;
   }
-  return FreeIntoHeap(cache, ptr, stream);
+  return FreeIntoHeap(cache, ptr,
+                      [ptr, stream](auto& heap) { return heap.FreeAsync(AddressOf(ptr), stream); });
+}
+
+int weir_free_ordered(void* ptr) {
+  if (ptr == nullptr) return WEIR_OK;
+  ThreadCache* cache = ThreadCaches::last();
+  Block* block = PointerIndex::Get().Find(AddressOf(ptr));
+  if (block != nullptr && block->bytes <= ThreadCache::kMaxBytes && cache != nullptr &&
+      cache->TryFreeOrdered(block, AddressOf(ptr))) {
+    return WEIR_OK;
+  }
+  return FreeIntoHeap(cache, ptr, [ptr](auto& heap) { return heap.FreeOrdered(AddressOf(ptr)); });
 }
 
 int weir_record_use(void* ptr, weir_stream_t stream) {

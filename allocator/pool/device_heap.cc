@@ -242,6 +242,24 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
   return {};
 }
 
+HeapError DeviceHeap::FreeOrdered(uint64_t address) {
+  bool record_marker = false;
+  {
+    MutexLock lock(heap_mu_);
+    const Found found = Find(address);
+    if (found.block == nullptr) return ExplainNotFound(address);
+    StreamHeap* owner = found.block->owner;
+    // Another thread's default stream has caches in that thread only.
+    const bool may_cache = found.block->bytes <= ThreadCache::kMaxBytes &&
+                           (owner->key.thread == 0 || owner->key.thread == ThreadNumber());
+    ThreadCache* cache = may_cache ? CacheOf(owner) : nullptr;
+    if (cache != nullptr && FreeThrough(cache, found, address)) return {};
+    FreeHeld(found, address, owner, &record_marker);
+  }
+  if (record_marker) TryCompleteDeferred();
+  return {};
+}
+
 void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user,
                           bool* record_marker) {
   if (!stacks_.empty()) stacks_.erase(address);

@@ -69,6 +69,7 @@ class DeviceHeap : private HeapCounts {
   uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error);
   HeapError Free(uint64_t address) { return FreeAsync(address, kAnyStream); }
   HeapError FreeAsync(uint64_t address, Stream stream);
+  HeapError FreeOrdered(uint64_t address);
   HeapError RecordUse(uint64_t address, Stream stream);
   HeapError StreamDestroyed(Stream stream);
   uint64_t UsableSize(uint64_t address);

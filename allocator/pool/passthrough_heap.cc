@@ -7,11 +7,13 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/mutex.h"
 #include "allocator/pool/stats.h"
+#include "allocator/pool/stream_heap.h"
 
 namespace weir {
 
 struct PassthroughHeap::Piece {
   PassthroughHeap* owner = nullptr;
+  Stream stream = nullptr;
   uint64_t base = 0;  // what the driver gave, at or below the address handed out
   uint64_t requested = 0;
   uint64_t taken = 0;  // asked of the driver
@@ -49,7 +51,7 @@ PassthroughHeap::PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const Hea
   stats_.memory_limit = options.memory_limit;
 }
 
-uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*stream*/,
+uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
                                    HeapError* error) {
   if (*error = Trim(0); !error->ok()) return 0;
   uint64_t taken = std::max<uint64_t>(bytes, 1);  // the driver refuses 0
@@ -84,7 +86,7 @@ uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream /*
   // What was freed here before is forgotten: its start may lie inside the new block.
   auto& pieces = table_.pieces;
   pieces.erase(pieces.lower_bound(base), pieces.lower_bound(base + taken));
-  pieces[address] = {this, base, bytes, taken, true};
+  pieces[address] = {this, stream, base, bytes, taken, true};
   ++stats_.misses;
   WEIR_STAT_ADD(stats_, requested_bytes, bytes);
   WEIR_STAT_ADD(stats_, allocated_bytes, bytes);
@@ -139,6 +141,17 @@ HeapError PassthroughHeap::FreeAsync(uint64_t address, Stream stream) {
   return {};
 }
 
+HeapError PassthroughHeap::FreeOrdered(uint64_t address) {
+  Stream stream = nullptr;
+  {
+    MutexLock lock(table_.mu);
+    Piece* piece = nullptr;
+    if (HeapError error = Find(address, &piece); !error.ok()) return error;
+    if (piece->stream != kAnyStream) stream = piece->stream;
+  }
+  return FreeAsync(address, stream);
+}
+
 bool PassthroughHeap::CaptureUnderWay() {
   Stream stream = nullptr;
   {
@@ -175,6 +188,9 @@ HeapError PassthroughHeap::GiveBack() {
 HeapError PassthroughHeap::StreamDestroyed(Stream stream) {
   MutexLock lock(table_.mu);
   if (captured_ == stream) captured_known_ = false;
+  for (auto& [address, piece] : table_.pieces) {
+    if (piece.owner == this && piece.stream == stream) piece.stream = nullptr;
+  }
   return {};
 }
 

@@ -32,6 +32,7 @@ class PassthroughHeap {
   uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error);
   HeapError Free(uint64_t address) { return FreeAsync(address, nullptr); }
   HeapError FreeAsync(uint64_t address, Stream stream);
+  HeapError FreeOrdered(uint64_t address);
   HeapError RecordUse(uint64_t address, Stream stream);
   HeapError StreamDestroyed(Stream stream);
   uint64_t UsableSize(uint64_t address);

@@ -84,6 +84,15 @@ class ThreadCache {
     return done;
   }
 
+  // The same whatever the stream is called, if it is the cache's.
+  bool TryFreeOrdered(Block* block, uint64_t address) {
+    if (!lock_.TryEnter()) [[unlikely]]
+      return false;
+    const bool done = block->owner == owner_ && Push(block, address);
+    lock_.Exit();
+    return done;
+  }
+
   // ---- Under the rule above ----
 
   // As TryAllocate and TryFree.

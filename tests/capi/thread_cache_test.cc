@@ -85,5 +85,112 @@ TEST_CASE("a recorded use keeps a small block from the next request", "[capi]") 
   sim::RunUntilIdle();
 }
 
+TEST_CASE("a block freed in the order of its own stream is reused there at once",
+          "[capi][ordered]") {
+  const SimulatedWeir weir;
+  const weir_stream_t streams[] = {nullptr, kLegacy, reinterpret_cast<weir_stream_t>(uintptr_t{2}),
+                                   NewStream(), NewStream()};
+  for (size_t bytes : kSizes) {
+    for (const weir_stream_t stream : streams) {
+      INFO(bytes << " bytes on stream " << stream);
+      void* block = weir_malloc_async(bytes, stream);
+      REQUIRE(block != nullptr);
+      CHECK(weir_free_ordered(static_cast<char*>(block) + 1) == WEIR_ERROR_NOT_OWNED);
+      // The thread's cache may be one of another stream.
+      void* other = weir_malloc_async(bytes, streams[3]);
+      REQUIRE(weir_free_ordered(block) == WEIR_OK);
+      if (!IsPassthrough()) {
+        CHECK(weir_free_ordered(block) == WEIR_ERROR_DOUBLE_FREE);
+        void* again = weir_malloc_async(bytes, stream);
+        CHECK(again == block);
+        CHECK(weir_free_ordered(again) == WEIR_OK);
+      }
+      REQUIRE(weir_free_ordered(other) == WEIR_OK);
+      CHECK(SimulatedWeir::Stats().allocations == 0);
+      CHECK(SimulatedWeir::Stats().active_bytes == 0);
+    }
+  }
+  CHECK(weir_free_ordered(nullptr) == WEIR_OK);
+}
+
+TEST_CASE("a block freed in its own order by another thread serves its stream again",
+          "[capi][ordered]") {
+  const SimulatedWeir weir;
+  if (IsPassthrough()) return;
+  const weir_stream_t per_thread = reinterpret_cast<weir_stream_t>(uintptr_t{2});
+  for (const weir_stream_t stream : {NewStream(), per_thread}) {
+    for (size_t bytes : {size_t{700}, size_t{70000}, size_t{700000}}) {
+      void* block = weir_malloc_async(bytes, stream);
+      int code = -1;
+      std::thread([&] { code = weir_free_ordered(block); }).join();
+      REQUIRE(code == WEIR_OK);
+      CHECK(SimulatedWeir::Stats().active_bytes == 0);
+      void* again = weir_malloc_async(bytes, stream);
+      CHECK(again == block);
+      REQUIRE(weir_free_ordered(again) == WEIR_OK);
+    }
+  }
+}
+
+TEST_CASE("a free in a block's own order waits for what may still use the block",
+          "[capi][ordered]") {
+  const SimulatedWeir weir;
+  if (IsPassthrough()) return;
+  const weir_stream_t stream = NewStream(), user = NewStream();
+  for (const bool any : {false, true}) {
+    for (size_t bytes : {size_t{700}, size_t{70000}, size_t{700000}}) {
+      sim::HoldStream(0, user);
+      void* block = any ? weir_malloc(bytes) : weir_malloc_async(bytes, stream);
+      {
+        const CurrentDevice current(0);
+        const auto at = static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(block));
+        REQUIRE(sim::Launch(user, "read", {{at, bytes, false}}) == CUDA_SUCCESS);
+      }
+      if (!any) REQUIRE(weir_record_use(block, user) == WEIR_OK);
+      REQUIRE(weir_free_ordered(block) == WEIR_OK);
+      CHECK(SimulatedWeir::Stats().allocations == 0);
+      CHECK(SimulatedWeir::Stats().active_bytes >= bytes);
+      sim::ReleaseStream(0, user);
+      sim::RunUntilIdle();
+      REQUIRE(weir_empty_cache(0) == WEIR_OK);
+      CHECK(SimulatedWeir::Stats().active_bytes == 0);
+    }
+  }
+}
+
+TEST_CASE("a block of a stream that was destroyed can be freed in its order", "[capi][ordered]") {
+  const SimulatedWeir weir;
+  for (size_t bytes : {size_t{700}, size_t{70000}, size_t{700000}}) {
+    const weir_stream_t stream = NewStream();
+    void* block = weir_malloc_async(bytes, stream);
+    REQUIRE(weir_stream_destroyed(stream) == WEIR_OK);
+    const CurrentDevice current(0);
+    REQUIRE(DriverEntry<CUresult(CUstream)>("cuStreamDestroy", 4000)(stream) == CUDA_SUCCESS);
+    CHECK(weir_free_ordered(block) == WEIR_OK);
+    CHECK(SimulatedWeir::Stats().active_bytes == 0);
+  }
+}
+
+TEST_CASE("requests that name a device hit as those of the thread's device do", "[capi]") {
+  const SimulatedWeir weir;
+  if (IsPassthrough()) return;
+  const weir_stream_t stream = NewStream(1);
+  for (size_t bytes : {size_t{700}, size_t{70000}, size_t{700000}}) {
+    void* block = weir_malloc_async_device(bytes, 1, stream);
+    REQUIRE(weir_free_ordered(block) == WEIR_OK);
+    void* here = weir_malloc_async_device(bytes, 0, nullptr);
+    REQUIRE(weir_free_ordered(here) == WEIR_OK);
+    for (int i = 0; i < 3; ++i) {
+      CHECK(weir_malloc_async_device(bytes, 1, stream) == block);
+      REQUIRE(weir_free_ordered(block) == WEIR_OK);
+    }
+    CHECK(SimulatedWeir::Stats(0).allocations == 0);
+  }
+  CHECK(weir_malloc_async_device(700, 2, stream) == nullptr);
+  CHECK(weir_last_status() == WEIR_ERROR_NO_DEVICE);
+  CHECK(weir_malloc_async_device(700, -1, nullptr) == nullptr);
+  CHECK(weir_last_status() == WEIR_ERROR_NO_DEVICE);
+}
+
 }  // namespace
 }  // namespace weir::test

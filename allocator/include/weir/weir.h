@@ -102,6 +102,10 @@ WEIR_API int weir_free(void* ptr);
  * when a marker on that stream is complete. */
 WEIR_API int weir_free_async(void* ptr, weir_stream_t stream);
 
+/* As weir_free_async with the stream that the block was allocated on, whichever it was; as
+ * weir_free for blocks of functions that name no stream. */
+WEIR_API int weir_free_ordered(void* ptr);
+
 /* Tells that work already submitted to the stream uses the block (PyTorch's record_stream). When
  * the block is freed it also waits for all that the stream was given before the free. Blocks of
  * weir_malloc need it never. */
