@@ -11,7 +11,8 @@ using weir::sim::Simulator;
 
 extern "C" void simcuda_refuse(int refuse) { Simulator::refused = refuse != 0; }
 
-extern "C" void simcuda_refuse_beside_real_driver(void) {
+extern "C" void simcuda_attach_face(void) {
+  Simulator::configured_by_environment = true;
   const char* force = std::getenv("WEIR_SIMCUDA_FORCE");
   if (force != nullptr && std::strcmp(force, "1") == 0) return;
   const bool real =

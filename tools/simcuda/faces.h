@@ -11,9 +11,11 @@ extern "C" {
 WEIR_SIM_API void* simcuda_find_entry(const char* name, int version, int per_thread);
 // Whether cuInit fails from now on, because the machine has a real driver.
 WEIR_SIM_API void simcuda_refuse(int refuse);
-// What faces do when they are loaded, so that a program never runs on the simulated device by
-// accident: refuses on a machine with a real driver, unless WEIR_SIMCUDA_FORCE=1.
-WEIR_SIM_API void simcuda_refuse_beside_real_driver(void);
+// What faces do when they are loaded. Refuses on a machine with a real driver, unless
+// WEIR_SIMCUDA_FORCE=1, so that a program never runs on the simulated device by accident; and has
+// the devices made as WEIR_CONF says (sim_memory, sim_devices) when they are first used. If it is
+// wrong, the driver does not initialize and one line on stderr says why.
+WEIR_SIM_API void simcuda_attach_face(void);
 // The device of the calling thread's current context, -1 if none is current. Neither counted nor
 // locked: what the real runtime reads without a call of the driver.
 WEIR_SIM_API int simcuda_current_device(void);

@@ -39,7 +39,7 @@ __attribute__((constructor)) void Attach() {
 #define ABI_PTDS(name, version, elf_name, implementation) \
   weir_slot_##elf_name = simcuda_find_entry(#name, version, 1);
 #include "tools/simcuda/entry_points.inc"
-  simcuda_refuse_beside_real_driver();
+  simcuda_attach_face();
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "tools/simcuda/simulator.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <string>
 #include <utility>
 
+#include "allocator/base/options.h"
 #include "tools/simcuda/host_memory.h"
 
 namespace weir::sim {
@@ -19,6 +22,20 @@ struct ThreadContexts {
 };
 thread_local ThreadContexts t_contexts;
 
+Config ConfigFromEnvironment() {
+  Config config;
+  ProcessOptions options;
+  std::string error;
+  if (!ReadOptionsFromEnvironment(&options, &error)) {
+    std::fprintf(stderr, "weir: the simulated GPU does not start: %s\n", error.c_str());
+    Simulator::refused = true;
+    return config;
+  }
+  if (options.sim_devices > 0) config.devices = options.sim_devices;
+  if (options.sim_memory > 0) config.memory_bytes = options.sim_memory;
+  return config;
+}
+
 }  // namespace
 
 Simulator& Simulator::Get() {
@@ -28,7 +45,7 @@ Simulator& Simulator::Get() {
 
 Simulator::Simulator() : timeline_(&lock_, &space_), pools_(&space_, &timeline_) {
   const std::lock_guard<std::mutex> hold(lock_);
-  Build({});
+  Build(configured_by_environment ? ConfigFromEnvironment() : Config{});
 }
 
 void Simulator::Reset(const Config& config) {

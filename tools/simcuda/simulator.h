@@ -64,6 +64,9 @@ class Simulator {
   // A real driver is there: cuInit fails. Static, so that it can be set before the simulator exists
   // (faces); written while libraries are loaded only.
   static inline bool refused = false;
+  // Whether WEIR_CONF says what the first devices are like (faces). Read when the simulator starts;
+  // written while libraries are loaded only.
+  static inline bool configured_by_environment = false;
 
   int device_count() const { return static_cast<int>(devices_.size()); }
   bool IsDevice(int ordinal) const { return ordinal >= 0 && ordinal < device_count(); }

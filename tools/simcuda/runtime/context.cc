@@ -34,7 +34,7 @@ Held& Current() {
   return g_held;
 }
 
-__attribute__((constructor)) void Attach() { simcuda_refuse_beside_real_driver(); }
+__attribute__((constructor)) void Attach() { simcuda_attach_face(); }
 
 }  // namespace
 
