@@ -1,6 +1,6 @@
 // The attributes of the simulated device. Those that a program sizes its kernels with are those of
-// a data centre GPU of compute capability 9.0 with one multiprocessor; what the simulator cannot do
-// is 0, so that programs take the path they take on a device without it.
+// a data centre GPU of compute capability 9.0; what the simulator cannot do is 0, so that programs
+// take the path they take on a device without it.
 #include "tools/simcuda/device_attributes.h"
 
 namespace weir::sim {
