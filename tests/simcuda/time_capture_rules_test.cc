@@ -115,13 +115,13 @@ const std::vector<Row>& Table() {
          cuuint64_t value = 0;
          return Cuda().cuMemPoolGetAttribute(s.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value);
        }},
-      {"cuMemGetInfo", Rule::kUnsafe,
+      {"cuMemGetInfo", Rule::kLegal,
        [](const Scene&) {
          size_t free = 0;
          size_t total = 0;
          return Cuda().cuMemGetInfo(&free, &total);
        }},
-      {"cuEventCreate", Rule::kUnsafe,
+      {"cuEventCreate", Rule::kLegal,
        [](const Scene&) {
          CUevent event = nullptr;
          return Cuda().cuEventCreate(&event, 0);
