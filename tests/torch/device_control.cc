@@ -1,5 +1,5 @@
-// What the PyTorch tests do to the simulated device from Python: a part of tools/simcuda/simcuda.h as C functions for
-// ctypes. Thread-safe as that is.
+// What the PyTorch tests do to the simulated device from Python: a part of tools/simcuda/simcuda.h
+// as C functions for ctypes. Thread-safe as that is.
 #include <algorithm>
 #include <cstring>
 #include <string>

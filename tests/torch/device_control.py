@@ -1,7 +1,4 @@
-"""The simulated device, as tests drive it: its size, held streams, other processes' memory, faults, calls.
-
-Import it before torch: `configure` must come before the first CUDA call of the process.
-"""
+"""The simulated device, as tests drive it: held streams, other processes' memory, faults, calls."""
 
 from __future__ import annotations
 
@@ -9,9 +6,6 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
-
-DEVICES = 2
-DEVICE_BYTES = 8 << 30
 
 _control: ctypes.CDLL | None = None
 
@@ -28,13 +22,6 @@ def _library() -> ctypes.CDLL:
         for name in ("weir_test_used_bytes", "weir_test_call_count", "weir_test_checker_reports"):
             getattr(_control, name).restype = ctypes.c_uint64
     return _control
-
-
-def configure(devices: int = DEVICES, bytes_each: int = DEVICE_BYTES) -> None:
-    """Makes the simulated devices. Raises if CUDA was used in this process before."""
-    status = ctypes.CDLL("libsimcuda.so").simcuda_configure(devices, ctypes.c_uint64(bytes_each))
-    if status != 0:
-        raise RuntimeError(f"the simulated device refused {devices} x {bytes_each} bytes ({status})")
 
 
 def hold(stream: object) -> None:

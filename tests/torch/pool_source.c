@@ -1,5 +1,6 @@
-// A source of segments for torch.cuda.MemPool, as users write one: cudaMalloc and cudaFree of the runtime that
-// PyTorch runs on, and two flags that tell a test whether they were called. One thread at a time.
+// A source of segments for torch.cuda.MemPool, as users write one: cudaMalloc and cudaFree of the
+// runtime that PyTorch runs on, and two flags that tell a test whether they were called. One thread
+// at a time.
 #include <stddef.h>
 
 typedef int cuda_error;

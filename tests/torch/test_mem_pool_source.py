@@ -140,9 +140,11 @@ class TestMemPool(TorchTestCase):
         # round of the same requests must get the same addresses, whatever their order in memory.
         alloc_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
         free_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
-        range_ = torch.cuda.caching_allocator_alloc(1 << 30)
-        self.addCleanup(torch.cuda.caching_allocator_delete, range_)
-        ends = {"low": range_, "high": range_ + (1 << 30)}
+        runtime, range_ = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+        torch.cuda.init()
+        self.assertEqual(runtime.cudaMalloc(ctypes.byref(range_), ctypes.c_size_t(1 << 30)), 0)
+        self.addCleanup(runtime.cudaFree, range_)
+        ends = {"low": range_.value, "high": range_.value + (1 << 30)}
         streams = [torch.cuda.Stream() for _ in range(2)]
         given = []
 
