@@ -24,10 +24,9 @@ import expected_differences
 from allocators import FACTS, MIB
 
 os.environ.pop("PYTORCH_ALLOC_CONF", None)
-if "WEIR_TEST_CONF" in os.environ:  # of run_script
-    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ.pop("WEIR_TEST_CONF")
-else:
-    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = FACTS.conf
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ.pop("WEIR_TEST_CONF", FACTS.conf)
+if not os.environ["PYTORCH_CUDA_ALLOC_CONF"]:
+    del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
 
 import torch
 
