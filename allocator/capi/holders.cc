@@ -46,6 +46,22 @@ int weir_observe_remap(weir_remap_observer_t observer, void* user) {
   });
 }
 
+int weir_watch_remap(weir_remap_observer_t watcher, void* user) {
+  return Guarded([&]() -> HeapError {
+    if (watcher == nullptr) return {WEIR_ERROR_INVALID_ARGUMENT, "watcher is NULL"};
+    RemapObservers::Get().AddWatcher({watcher, user});
+    return {};
+  });
+}
+
+int weir_unwatch_remap(weir_remap_observer_t watcher, void* user) {
+  return Guarded([&]() -> HeapError {
+    if (RemapObservers::Get().RemoveWatcher({watcher, user})) return {};
+    return {WEIR_ERROR_INVALID_ARGUMENT,
+            "this watcher was not added with this user pointer, or removed before"};
+  });
+}
+
 int weir_unobserve_remap(weir_remap_observer_t observer, void* user) {
   return Guarded([&]() -> HeapError {
     if (RemapObservers::Get().Remove({observer, user})) return {};

@@ -11,8 +11,7 @@
 namespace weir::capi {
 
 // Records a failure (success leaves the last one as it was). Returns the code. Text beyond 4000
-// bytes is cut off (the list of all options is shorter): the buffer is part of each thread, so that
-// it outlives thread-local objects.
+// bytes is cut off (the list of all options is shorter).
 int SetLast(const HeapError& error) noexcept;
 int SetLast(weir_status_t code, const char* text) noexcept;
 const char* LastText() noexcept;

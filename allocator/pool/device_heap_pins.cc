@@ -114,7 +114,7 @@ HeapError DeviceHeap::CheckNotObserving() {
 
 bool DeviceHeap::MayMove() const {
   if (options_.compaction != Compaction::kAuto) return options_.compaction == Compaction::kOn;
-  if (!RemapObservers::Get().is_empty()) return true;
+  if (RemapObservers::Get().has_observers()) return true;
   const char* library = UnseenHolders::Get().Look();
   if (library == nullptr) return true;
   UnseenHolders::Get().Tell(library);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "allocator/base/mutex.h"
 
@@ -15,6 +16,8 @@ class UnseenHolders {
  public:
   static UnseenHolders& Get();
 
+  static constexpr size_t kMaxName = 64;
+
   // The file name of such a library if one is, or was, loaded; else nullptr. Asks the loader, whose
   // list of libraries is read again only if one was added since.
   const char* Look();
@@ -22,9 +25,12 @@ class UnseenHolders {
   void Tell(const char* library);
 
  private:
-  static constexpr size_t kMaxName = 64;
+  using NvshmemStatus = int();  // 0: not initialized
+
+  const char* Found(std::string_view name);
 
   std::atomic<bool> found_{false};
+  std::atomic<NvshmemStatus*> nvshmem_status_{nullptr};
   std::atomic<uint64_t> additions_seen_{0};  // the loader's count of libraries it ever added
   std::atomic<bool> told_{false};
   Mutex mu_;

@@ -13,13 +13,15 @@ RemapObservers& RemapObservers::Get() {
 }
 
 void RemapObservers::Tell(int device, uint64_t at, uint64_t bytes, weir_remap_event_t event) {
-  if (observers_.is_empty()) return;
-  const auto list = observers_.Get();
-  in_observer = true;
-  for (const RemapObserver& observer : *list) {
-    observer.function(device, reinterpret_cast<void*>(at), bytes, event, observer.user);
+  for (auto* callbacks : {&observers_, &watchers_}) {
+    if (callbacks->is_empty()) continue;
+    const auto list = callbacks->Get();
+    in_observer = true;
+    for (const RemapObserver& each : *list) {
+      each.function(device, reinterpret_cast<void*>(at), bytes, event, each.user);
+    }
+    in_observer = false;
   }
-  in_observer = false;
 }
 
 bool RemapObservers::inside() { return in_observer; }

@@ -23,10 +23,13 @@ class RemapObservers {
  public:
   static RemapObservers& Get();
 
+  // An observer lets go of memory that is unmapped; a watcher only listens.
   void Add(const RemapObserver& observer) { observers_.Add(observer); }
+  void AddWatcher(const RemapObserver& watcher) { watchers_.Add(watcher); }
   // False if it was not added.
   bool Remove(const RemapObserver& observer) { return observers_.Remove(observer); }
-  bool is_empty() const { return observers_.is_empty(); }
+  bool RemoveWatcher(const RemapObserver& watcher) { return watchers_.Remove(watcher); }
+  bool has_observers() const { return !observers_.is_empty(); }
 
   // Tells all of them, in the order in which they were added.
   void Tell(int device, uint64_t at, uint64_t bytes, weir_remap_event_t event);
@@ -35,6 +38,7 @@ class RemapObservers {
 
  private:
   CallbackList<RemapObserver> observers_;
+  CallbackList<RemapObserver> watchers_;
 };
 
 }  // namespace weir

@@ -149,6 +149,43 @@ TEST_CASE("while an observer follows Weir's changes memory is moved", "[holders]
         }) == 0);
 }
 
+TEST_CASE("NVSHMEM counts once it is initialized, for PyTorch is linked with it", "[holders]") {
+  CHECK(InChild(kSim, nullptr, [] {
+          const Captured captured;
+          void* library = dlopen(WEIR_TEST_NVSHMEM, RTLD_NOW);
+          EXPECT_IN_CHILD(library != nullptr);
+          const Squeeze before = Run();
+          EXPECT_IN_CHILD(before.served && !before.peer_kept);
+          EXPECT_IN_CHILD(Stats().grow_only == 0 && captured.Text().empty());
+          reinterpret_cast<void (*)()>(dlsym(library, "weir_test_initialize"))();
+          EXPECT_IN_CHILD(weir_empty_cache(0) == WEIR_OK);
+          const Squeeze after = Run();
+          EXPECT_IN_CHILD(after.peer_kept && !after.served);
+          EXPECT_IN_CHILD(Stats().grow_only == 1);
+          EXPECT_IN_CHILD(Count(captured.Text(), "libnvshmem_host") == 1);
+          return 0;
+        }) == 0);
+}
+
+TEST_CASE("who only watches Weir's changes does not vouch for memory", "[holders]") {
+  CHECK(InChild(kSim, nullptr, [] {
+          EXPECT_IN_CHILD(LoadLibrary());
+          const auto count = [](int, void*, size_t, int event, void* user) {
+            static_cast<int*>(user)[event == WEIR_REMAP_BEFORE_UNMAP] += 1;
+          };
+          int events[2] = {};
+          EXPECT_IN_CHILD(weir_watch_remap(count, events) == WEIR_OK);
+          EXPECT_IN_CHILD(!Run().served && Stats().grow_only == 1);
+          EXPECT_IN_CHILD(events[0] > 0 && events[1] == 0);
+          EXPECT_IN_CHILD(weir_empty_cache(0) == WEIR_OK);
+          EXPECT_IN_CHILD(events[1] == events[0]);
+          EXPECT_IN_CHILD(weir_unwatch_remap(count, events) == WEIR_OK);
+          EXPECT_IN_CHILD(weir_unwatch_remap(count, events) == WEIR_ERROR_INVALID_ARGUMENT);
+          EXPECT_IN_CHILD(weir_watch_remap(nullptr, nullptr) == WEIR_ERROR_INVALID_ARGUMENT);
+          return 0;
+        }) == 0);
+}
+
 TEST_CASE("compaction:off keeps memory where it is whatever is loaded", "[holders]") {
   CHECK(InChild((std::string(kSim) + ",compaction:off").c_str(), nullptr, [] {
           const Captured captured;

@@ -21,7 +21,7 @@ WEIR_API int weir_enable_peer_access(int device, int peer);
 
 /* What weir_export has found. The exported range consists of whole physical handles, so it is
  * usually larger than the block; whoever imports it can read and write all of it. */
-typedef struct weir_export {
+typedef struct weir_export_result {
   uint64_t offset;     /* of the pointer in the range */
   uint64_t bytes;      /* of the range: the sum of all handle_bytes */
   size_t count;        /* handles */

@@ -292,6 +292,11 @@ WEIR_API int weir_observe_remap(weir_remap_observer_t observer, void* user);
  * `user` must outlive the calls that are under way. */
 WEIR_API int weir_unobserve_remap(weir_remap_observer_t observer, void* user);
 
+/* The same for who only wants to know (statistics, histories): it is told after the observers, and
+ * does not count as one that lets go of what it has registered. */
+WEIR_API int weir_watch_remap(weir_remap_observer_t watcher, void* user);
+WEIR_API int weir_unwatch_remap(weir_remap_observer_t watcher, void* user);
+
 /* ---- Statistics --------------------------------------------------------------------------------
  * requested: what callers asked for. allocated: the same, rounded up to blocks. active: allocated
  * plus freed but still in use by a stream. reserved: physical memory held by Weir. Always
