@@ -75,6 +75,25 @@ class TorchTestCase(unittest.TestCase):
             self.assertEqual(after, before, "the test left memory in use")
 
 
+class ReportTestCase(TorchTestCase):
+    """A test of a public report, run with PyTorch's allocator and with Weir."""
+
+    def assert_only_weir(self, holds: bool, detail: str = "") -> None:
+        """What the report asks for holds with Weir, and does not with PyTorch's allocator."""
+        if FACTS.name == "weir":
+            self.assertTrue(holds, f"the report is true of Weir {detail}")
+        else:
+            self.assertFalse(holds, "the report is no longer true of PyTorch's allocator")
+
+    def native_conf(self, settings: str) -> str:
+        """The settings where PyTorch's allocator is tested, else none."""
+        return FACTS.conf if FACTS.name == "weir" else settings
+
+    def expandable_where_native(self) -> None:
+        if FACTS.name != "weir":
+            set_allocator("expandable_segments:True")
+
+
 def parametrize(name: str, values: list[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes one test of each value, named TEST_NAME_VALUE. Needs @instantiate on the class."""
 
@@ -104,9 +123,11 @@ def instantiate(case: type) -> type:
     return case
 
 
-def run_script(code: str, conf: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_script(code: str, conf: str | None = None, allocator: str = FACTS.name,
+               **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs Python code in a fresh process with the same allocator; `conf` replaces its settings."""
-    env = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    env = {**os.environ, **environment, "WEIR_TEST_ALLOCATOR": allocator,
+           "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     if conf is not None:
         env["WEIR_TEST_CONF"] = conf
     return subprocess.run([sys.executable, "-c", "import rig, torch\n" + code], env=env, text=True,
