@@ -6,8 +6,8 @@
 
 namespace weir {
 
-Arena::Arena(uint64_t granule, StreamHeap* owner, HeapRecords* records)
-    : granule_(granule), owner_(owner), records_(records) {}
+Arena::Arena(uint64_t granule, StreamHeap* owner, HeapRecords* records, bool is_large)
+    : granule_(granule), owner_(owner), records_(records), is_large_(is_large) {}
 
 Arena::~Arena() {
   ForEachBlock([](const Block& block) {

@@ -22,13 +22,14 @@ struct StreamHeap;  // pool/stream_heap.h
 
 class Arena {
  public:
-  Arena(uint64_t granule, StreamHeap* owner, HeapRecords* records);
+  Arena(uint64_t granule, StreamHeap* owner, HeapRecords* records, bool is_large = false);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   StreamHeap* owner() const { return owner_; }
   uint64_t granule() const { return granule_; }
+  bool is_large() const { return is_large_; }  // for requests above kMaxSmallArenaBytes
 
   // Adds address space without memory (whole granules); joined with the regions it touches.
   void AddHoles(uint64_t begin, uint64_t bytes);
@@ -170,6 +171,7 @@ class Arena {
   const uint64_t granule_;
   StreamHeap* const owner_;
   HeapRecords* const records_;
+  const bool is_large_;
   ReadyBins ready_;
   Block* holes_ = nullptr;
   Block* kept_ = nullptr;

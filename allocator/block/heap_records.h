@@ -57,10 +57,22 @@ class RecordPool {
   std::vector<std::unique_ptr<T[]>> slabs_;
 };
 
+// Physical memory that the arenas of one size range have, with its peaks; totals count what came to
+// them, also from the other range. Memory belongs to the arena of its first mapping.
+struct HeldMemory {
+  uint64_t bytes = 0, peak_bytes = 0, total_bytes = 0;
+  uint64_t handles = 0, peak_handles = 0, total_handles = 0;
+
+  void Gain(uint64_t amount);
+  void Lose(uint64_t amount);
+  void ResetPeaks();
+};
+
 struct HeapRecords {
   RecordPool<Block> blocks;
   RecordPool<Mapping> mappings;
   uint64_t alias_bytes = 0;  // of all mappings but owners and guests
+  HeldMemory held_small, held_large;
   uint64_t guests = 0;       // guest mappings
   uint64_t dead_guests = 0;  // those of them that no block uses any more
   // While granules are merged, what is freed stays as it is: Arena::Free only lists it here, by
@@ -81,6 +93,9 @@ struct HeapRecords {
 
  private:
   void CountAgain(Handle* handle, uint64_t alias_bytes_before);
+  HeldMemory& HeldBy(const Arena& arena);
+  // The handle's first mapping was in `before` (nullptr: it had none).
+  void CountHeld(const Handle& handle, const Arena* before);
 };
 
 }  // namespace weir

@@ -17,26 +17,10 @@
 namespace weir::capi {
 namespace {
 
-HeapError NullArgument(const char* name) {
-  return {WEIR_ERROR_INVALID_ARGUMENT, absl::StrCat(name, " is NULL")};
-}
-
 HeapError FromDriver(const DriverStatus& status) {
   if (status.ok()) return {};
   const bool misuse = status.error_class() == DriverErrorClass::kMisuse;
   return {misuse ? WEIR_ERROR_INVALID_ARGUMENT : WEIR_ERROR_DRIVER, status.ToString()};
-}
-
-// Calls fn(heap) if the device is in use; a device that is not has nothing to give back or to
-// count, and is not started for that.
-template <typename Fn>
-HeapError IfInUse(int device, Fn fn) {
-  HeapError error;
-  Registry* registry = Registry::Get(&error);
-  if (registry == nullptr) return error;
-  if (error = registry->CheckOrdinal(device); !error.ok()) return error;
-  DeviceSlot* slot = registry->ExistingDevice(device);
-  return slot == nullptr ? HeapError() : slot->With(fn);
 }
 
 // On a device that is not in use, in whole granules as far as anybody knows them yet.

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+
 namespace weir::capi {
 namespace {
 
@@ -37,6 +39,10 @@ char* Text() {
 }
 
 }  // namespace
+
+HeapError NullArgument(const char* name) {
+  return {WEIR_ERROR_INVALID_ARGUMENT, absl::StrCat(name, " is NULL")};
+}
 
 int SetLast(weir_status_t code, const char* text) noexcept {
   if (code == WEIR_OK) return code;

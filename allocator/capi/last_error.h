@@ -17,6 +17,8 @@ int SetLast(weir_status_t code, const char* text) noexcept;
 const char* LastText() noexcept;
 weir_status_t LastStatus() noexcept;
 
+HeapError NullArgument(const char* name);
+
 // Runs the body of a C function that returns a status. The only exception that can arise is that
 // the host has no memory for bookkeeping.
 template <typename Fn>

@@ -24,6 +24,18 @@ DeviceSlot* OwnerOf(const void* ptr, HeapError* error);
 // The device of a stream: the thread's for the special streams, else that of its context.
 DeviceSlot* StreamSlot(weir_stream_t stream, HeapError* error);
 
+// Calls fn(heap) if the device is in use; a device that is not has nothing to give back or to
+// count, and is not started for that.
+template <typename Fn>
+HeapError IfInUse(int device, Fn fn) {
+  HeapError error;
+  Registry* registry = Registry::Get(&error);
+  if (registry == nullptr) return error;
+  if (error = registry->CheckOrdinal(device); !error.ok()) return error;
+  DeviceSlot* slot = registry->ExistingDevice(device);
+  return slot == nullptr ? HeapError() : slot->With(fn);
+}
+
 }  // namespace weir::capi
 
 #endif  // WEIR_CAPI_THREAD_DEVICE_H_

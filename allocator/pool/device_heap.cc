@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
-#include "allocator/pool/stats.h"
 #include "allocator/vmm/remap_observers.h"
 
 namespace weir {
@@ -155,7 +154,7 @@ uint64_t DeviceHeap::TakeObject(StreamHeap* owner, const Request& request) {
   if (object.address == 0) return 0;
   const uint64_t bytes = SizeOfClass(request.size_class);
   object.held->store(static_cast<uint16_t>(bytes - request.bytes));
-  CountAllocation(OwnCache(), request.bytes, bytes);
+  CountAllocation(OwnCache(), request.bytes, bytes, /*is_large=*/false);
   return object.address;
 }
 
@@ -166,8 +165,8 @@ uint64_t DeviceHeap::Finish(StreamHeap* owner, const Request& request, Block* bl
   }
   block->requested.store(request.bytes);
   block->tag.store(Tags::current());
-  CountAllocation(OwnCache(), request.bytes, block->bytes);
-  if (&owner->large == block->arena) {
+  CountAllocation(OwnCache(), request.bytes, block->bytes, IsLarge(*block));
+  if (block->arena == &owner->large) {
     policy_.OnLargeRequest(stats_.active_bytes);
     if (request.context.valid) owner->replay->Remember(request.context, block->begin);
   }
@@ -268,7 +267,7 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
     return;
   }
   const uint64_t bytes = found.bytes();
-  CountFree(OwnCache(), found.requested(), bytes);
+  CountFree(OwnCache(), found.requested(), bytes, IsLarge(*found.block));
   found.MarkNotHeld();
   // A marker early on, so that the memory is complete by the time another stream wants it.
   if (found.block->arena == &user->large && streams_.size() > kStreamsOfOne) {
@@ -288,18 +287,15 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
     }
   }
   const uint64_t bytes = found.bytes(), requested = found.requested();
-  if (!waits.empty()) DeferBehind(waits, address, bytes);
+  if (!waits.empty()) DeferBehind(waits, address, bytes, requested);
   uses_.erase(address);  // from here on nothing refuses the free
   found.MarkNotHeld();
   if (waits.empty()) {
-    CountFree(OwnCache(), requested, bytes);
+    CountFree(OwnCache(), requested, bytes, IsLarge(*found.block));
     PutBack(found, /*keep=*/true);
     return;
   }
-  WEIR_STAT_SUB(stats_, requested_bytes, requested);
-  WEIR_STAT_SUB(stats_, allocated_bytes, bytes);
-  WEIR_STAT_SUB(stats_, allocations, 1);
-  ++stats_.deferred_frees;
+  CountDeferred(requested, bytes, IsLarge(*found.block));
   if (Span* span = found.block->span) {
     span->deferred[found.object / 64] |= uint64_t{1} << (found.object % 64);
   } else {
@@ -310,9 +306,10 @@ void DeviceHeap::FreeBehind(const Found& found, uint64_t address, StreamHeap* us
   }
 }
 
-void DeviceHeap::DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes) {
+void DeviceHeap::DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes,
+                             uint64_t requested) {
   const auto free = std::make_shared<DeferredFree>(
-      DeferredFree{address, static_cast<uint32_t>(waits.size()), stats_.deferred_frees});
+      DeferredFree{address, static_cast<uint32_t>(waits.size()), stats_.deferred_frees, requested});
   size_t done = 0;
   try {
     for (; done < waits.size(); ++done) waits[done]->Defer(free, bytes);
@@ -351,8 +348,7 @@ void DeviceHeap::MarkFrees() {
 }
 
 void DeviceHeap::Release(const Found& found) {
-  WEIR_STAT_SUB(stats_, active_blocks, 1);
-  WEIR_STAT_SUB(stats_, active_bytes, found.bytes());
+  CountReleased(found.bytes(), IsLarge(*found.block));
   PutBack(found, /*keep=*/false);
 }
 

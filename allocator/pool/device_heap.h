@@ -13,6 +13,7 @@
 //         device_heap_ladder.cc     callbacks, and waiting for no more than is needed
 //         device_heap_report.cc     what is told when nothing has helped
 //   ask   device_heap_would_fit.cc  whether a request would succeed, without trying
+//         device_heap_inspect.cc    all blocks and segments
 //   trim  device_heap_trim.cc       giving memory back, limits, information
 //         device_heap_release.cc    what is given back of itself, and made in advance
 //         device_heap_aliases.cc    further addresses of memory, unmapped
@@ -27,6 +28,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -52,6 +54,8 @@
 #include "weir/weir.h"
 
 namespace weir {
+
+class Inspection;
 
 class DeviceHeap : private HeapCounts {
  public:
@@ -87,7 +91,11 @@ class DeviceHeap : private HeapCounts {
   void SetMemoryLimit(uint64_t bytes);
   HeapError Preallocate(uint64_t bytes);
   void GetStats(weir_stats_t* stats);
+  void GetSizeStats(weir_size_stats_t* small, weir_size_stats_t* large);
   void ResetPeaks();
+  // What weir/inspect.h shows; block and segment may be null.
+  HeapError Inspect(Inspection* inspection);
+  HeapError FindBlock(uint64_t address, weir_block_info_t* block, weir_segment_info_t* segment);
   // Of the last request that failed for want of memory; null if there was none.
   std::shared_ptr<const OomReport> LastReport();
   // Empty, or the first broken invariant.
@@ -179,7 +187,7 @@ class DeviceHeap : private HeapCounts {
   void FreeBehind(const Found& found, uint64_t address, StreamHeap* user, bool* record_marker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // May throw std::bad_alloc, and has done nothing then.
-  void DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes)
+  void DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes, uint64_t requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Records markers and releases what is complete, unless a miss is under way.
   void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -322,6 +330,10 @@ class DeviceHeap : private HeapCounts {
   HeapError FindHandles(uint64_t address, uint64_t bytes, std::vector<Handle*>* handles)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   const Mapping* MappingAt(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // device_heap_inspect.cc. What was asked for of what waits for streams, by address.
+  using PendingSizes = std::unordered_map<uint64_t, uint64_t>;
+  PendingSizes GatherPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  const Block* BlockAround(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   std::string VerifyPins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Whether the option, and the libraries of the process, allow to change what is mapped.
   bool MayMove() const;

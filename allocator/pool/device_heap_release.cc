@@ -48,6 +48,7 @@ HeapError DeviceHeap::MakeSpares(uint64_t bytes) {
   const uint64_t target = AlignUp(std::min(bytes, driver_->total_bytes() + 1), granule_);
   uint64_t missing = 0;
   std::vector<Handle*> made;
+  const CallSeries series(*driver_);  // needs host memory, so before anything is changed
   {
     MutexLock lock(heap_mu_);
     if (target > HardLimit()) {
@@ -67,7 +68,6 @@ HeapError DeviceHeap::MakeSpares(uint64_t bytes) {
       made.back()->taken = true;
     }
   }
-  const CallSeries series(*driver_);
   const uint64_t start_ns = driver_->NowNs();
   DriverStatus status;
   for (Handle* handle : made) {

@@ -146,9 +146,9 @@ void DeviceHeap::GatherFree(const Request& request, OomReport* report) {
       });
     }
     OomReport::Waiting waiting;
-    stream->timeline.ForEachDeferred([&](uint64_t address) {
+    stream->timeline.ForEachDeferred([&](const DeferredFree& free) {
       heap_mu_.AssertHeld();
-      Found found{PointerIndex::Get().Find(address)};
+      Found found{PointerIndex::Get().Find(free.address)};
       waiting.bytes += found.bytes();
     });
     if (waiting.bytes == 0) continue;

@@ -158,12 +158,14 @@ void DeviceHeap::GetStats(weir_stats_t* stats) {
   stats->cached_bytes = stats_.reserved_bytes - stats_.active_bytes;
 }
 
+void DeviceHeap::GetSizeStats(weir_size_stats_t* small, weir_size_stats_t* large) {
+  MutexLock lock(heap_mu_);
+  CountBySize(small, large);
+}
+
 void DeviceHeap::ResetPeaks() {
   MutexLock lock(heap_mu_);
-  ReclaimRooms();
-#define WEIR_RESET_PEAK(name) stats_.peak_##name = stats_.name;
-  WEIR_STAT_FIELDS(WEIR_RESET_PEAK)
-#undef WEIR_RESET_PEAK
+  LowerPeaks();
 }
 
 std::string DeviceHeap::Verify() {

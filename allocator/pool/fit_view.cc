@@ -32,7 +32,7 @@ void DeviceHeap::FitView::FindStuck() {
       return timeline.IsComplete(epoch) || (wait_ && timeline.HasMarkerFor(epoch));
     };
     if (timeline.has_deferred() && !is_proved(timeline.last_deferred_epoch()))
-      timeline.ForEachDeferred([this](uint64_t address) { stuck_.insert(address); });
+      timeline.ForEachDeferred([this](const DeferredFree& free) { stuck_.insert(free.address); });
     if (stream->returning != nullptr && !is_proved(stream->returning->return_epoch))
       stuck_returns_.insert(stream.get());
   }

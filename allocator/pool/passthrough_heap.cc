@@ -1,28 +1,21 @@
 #include "allocator/pool/passthrough_heap.h"
 
 #include <algorithm>
+#include <iterator>
 
-#include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/bytes.h"
 #include "allocator/base/mutex.h"
+#include "allocator/block/size_classes.h"
+#include "allocator/pool/inspection.h"
 #include "allocator/pool/stats.h"
 #include "allocator/pool/stream_heap.h"
 
 namespace weir {
 
-struct PassthroughHeap::Piece {
-  PassthroughHeap* owner = nullptr;
-  Stream stream = nullptr;
-  uint64_t base = 0;  // what the driver gave, at or below the address handed out
-  uint64_t requested = 0;
-  uint64_t taken = 0;  // asked of the driver
-  bool live = false;   // false: freed, and remembered so that a second free is told apart
-};
-
 struct PassthroughHeap::Table {
   Mutex mu;
-  absl::btree_map<uint64_t, Piece> pieces ABSL_GUARDED_BY(mu);  // by the address handed out
+  Pieces pieces ABSL_GUARDED_BY(mu);  // by the address handed out
 
   static Table& Get() {
     static Table* const table = new Table();
@@ -88,13 +81,17 @@ uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream st
   pieces.erase(pieces.lower_bound(base), pieces.lower_bound(base + taken));
   pieces[address] = {this, stream, base, bytes, taken, true};
   ++stats_.misses;
-  WEIR_STAT_ADD(stats_, requested_bytes, bytes);
-  WEIR_STAT_ADD(stats_, allocated_bytes, bytes);
-  WEIR_STAT_ADD(stats_, active_bytes, bytes);
-  WEIR_STAT_ADD(stats_, reserved_bytes, taken);
-  WEIR_STAT_ADD(stats_, allocations, 1);
-  WEIR_STAT_ADD(stats_, active_blocks, 1);
-  WEIR_STAT_ADD(stats_, handles, 1);
+  const auto add = [&](auto& s) {
+    WEIR_STAT_ADD(s, requested_bytes, bytes);
+    WEIR_STAT_ADD(s, allocated_bytes, bytes);
+    WEIR_STAT_ADD(s, active_bytes, bytes);
+    WEIR_STAT_ADD(s, reserved_bytes, taken);
+    WEIR_STAT_ADD(s, allocations, 1);
+    WEIR_STAT_ADD(s, active_blocks, 1);
+    WEIR_STAT_ADD(s, handles, 1);
+  };
+  add(stats_);
+  add(CountsFor(bytes));
   return address;
 }
 
@@ -122,13 +119,17 @@ HeapError PassthroughHeap::FreeAsync(uint64_t address, Stream stream) {
     Piece* piece = nullptr;
     if (HeapError error = Find(address, &piece); !error.ok()) return error;
     piece->live = false;
-    WEIR_STAT_SUB(stats_, requested_bytes, piece->requested);
-    WEIR_STAT_SUB(stats_, allocated_bytes, piece->requested);
-    WEIR_STAT_SUB(stats_, active_bytes, piece->requested);
-    WEIR_STAT_SUB(stats_, reserved_bytes, piece->taken);
-    WEIR_STAT_SUB(stats_, allocations, 1);
-    WEIR_STAT_SUB(stats_, active_blocks, 1);
-    WEIR_STAT_SUB(stats_, handles, 1);
+    const auto subtract = [&](auto& s) {
+      WEIR_STAT_SUB(s, requested_bytes, piece->requested);
+      WEIR_STAT_SUB(s, allocated_bytes, piece->requested);
+      WEIR_STAT_SUB(s, active_bytes, piece->requested);
+      WEIR_STAT_SUB(s, reserved_bytes, piece->taken);
+      WEIR_STAT_SUB(s, allocations, 1);
+      WEIR_STAT_SUB(s, active_blocks, 1);
+      WEIR_STAT_SUB(s, handles, 1);
+    };
+    subtract(stats_);
+    subtract(CountsFor(piece->requested));
     put_off_.push_back(piece->base);
     if (capturing) {
       captured_known_ = true;
@@ -209,7 +210,20 @@ uint64_t PassthroughHeap::UsableSize(uint64_t address) {
 bool PassthroughHeap::MayOwn(uint64_t address) {
   MutexLock lock(table_.mu);
   const auto found = table_.pieces.find(address);
-  return found != table_.pieces.end() && found->second.owner == this;
+  if (found != table_.pieces.end() && found->second.owner == this) return true;
+  return FindAround(address) != table_.pieces.end();
+}
+
+PassthroughHeap::Pieces::const_iterator PassthroughHeap::FindAround(uint64_t address) const {
+  table_.mu.AssertHeld();
+  const auto holds = [&](Pieces::const_iterator it) {
+    return it->second.owner == this && it->second.live &&
+           address - it->second.base < it->second.taken;
+  };
+  const auto behind = table_.pieces.upper_bound(address);
+  if (behind != table_.pieces.end() && holds(behind)) return behind;  // before its aligned begin
+  return behind != table_.pieces.begin() && holds(std::prev(behind)) ? std::prev(behind)
+                                                                     : table_.pieces.end();
 }
 
 HeapError PassthroughHeap::Trim(uint64_t /*keep_bytes*/) {
@@ -262,9 +276,60 @@ void PassthroughHeap::GetStats(weir_stats_t* stats) {
 
 void PassthroughHeap::ResetPeaks() {
   MutexLock lock(table_.mu);
-#define WEIR_RESET_PEAK(name) stats_.peak_##name = stats_.name;
-  WEIR_STAT_FIELDS(WEIR_RESET_PEAK)
-#undef WEIR_RESET_PEAK
+  LowerPeaksOf(&stats_);
+  LowerPeaksOf(&small_);
+  LowerPeaksOf(&large_);
+}
+
+// ---- Inspection ---------------------------------------------------------------------------------
+
+weir_size_stats_t& PassthroughHeap::CountsFor(uint64_t requested) {
+  return requested > kMaxSmallArenaBytes ? large_ : small_;
+}
+
+void PassthroughHeap::GetSizeStats(weir_size_stats_t* small, weir_size_stats_t* large) {
+  MutexLock lock(table_.mu);
+  *small = small_;
+  *large = large_;
+}
+
+void PassthroughHeap::Describe(uint64_t address, const Piece& piece, Inspection* inspection) const {
+  weir_segment_info_t segment = {};
+  segment.address = piece.base;
+  segment.stream = piece.stream;
+  segment.device = driver_->ordinal();
+  segment.is_large = piece.requested > kMaxSmallArenaBytes ? 1 : 0;
+  inspection->BeginSegment(segment);
+  // Where the driver aligns less than the caller wanted, there is something before and behind.
+  const auto add = [&](uint64_t begin, uint64_t bytes, uint64_t requested, int32_t state) {
+    inspection->AddBlock({begin, bytes, requested, piece.stream, state, 0});
+  };
+  const uint64_t end = address + piece.requested, rest = piece.base + piece.taken - end;
+  if (address > piece.base) add(piece.base, address - piece.base, 0, WEIR_BLOCK_FREE);
+  add(address, piece.requested, piece.requested, WEIR_BLOCK_ALLOCATED);
+  if (rest > 0) add(end, rest, 0, WEIR_BLOCK_FREE);
+}
+
+HeapError PassthroughHeap::Inspect(Inspection* inspection) {
+  MutexLock lock(table_.mu);
+  for (const auto& [address, piece] : table_.pieces) {
+    if (piece.live && piece.owner == this) Describe(address, piece, inspection);
+  }
+  return {};
+}
+
+HeapError PassthroughHeap::FindBlock(uint64_t address, weir_block_info_t* block,
+                                     weir_segment_info_t* segment) {
+  MutexLock lock(table_.mu);
+  const auto found = FindAround(address);
+  if (found == table_.pieces.end()) {
+    return {WEIR_ERROR_NOT_OWNED,
+            absl::StrCat("there is no memory of Weir at 0x", absl::Hex(address))};
+  }
+  Inspection inspection;
+  Describe(found->first, found->second, &inspection);
+  inspection.Find(address, block, segment);
+  return {};
 }
 
 std::string PassthroughHeap::Verify() {

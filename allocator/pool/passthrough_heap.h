@@ -12,12 +12,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "allocator/base/heap_options.h"
 #include "allocator/driver/device_driver.h"
 #include "allocator/pool/heap_error.h"
+#include "weir/inspect.h"
 #include "weir/weir.h"
 
 namespace weir {
+
+class Inspection;
 
 class PassthroughHeap {
  public:
@@ -46,14 +50,30 @@ class PassthroughHeap {
   HeapError WouldFit(uint64_t bytes, Stream stream, bool* fits, uint64_t* missing_bytes);
   void SetMemoryLimit(uint64_t bytes);
   void GetStats(weir_stats_t* stats);
+  void GetSizeStats(weir_size_stats_t* small, weir_size_stats_t* large);
+  // Each block is a segment. Memory that a capture keeps from being freed is not shown.
+  HeapError Inspect(Inspection* inspection);
+  HeapError FindBlock(uint64_t address, weir_block_info_t* block, weir_segment_info_t* segment);
   void ResetPeaks();
   std::string Verify();
 
  private:
-  struct Piece;
+  struct Piece {
+    PassthroughHeap* owner = nullptr;
+    Stream stream = nullptr;
+    uint64_t base = 0;  // what the driver gave, at or below the address handed out
+    uint64_t requested = 0;
+    uint64_t taken = 0;  // asked of the driver
+    bool live = false;   // false: freed, and remembered so that a second free is told apart
+  };
+  using Pieces = absl::btree_map<uint64_t, Piece>;  // by the address handed out
 
   // The live piece at an address, or why there is none.
   HeapError Find(uint64_t address, Piece** piece);
+  weir_size_stats_t& CountsFor(uint64_t requested);
+  void Describe(uint64_t address, const Piece& piece, Inspection* inspection) const;
+  // The live piece that contains the address, or the table's end.
+  Pieces::const_iterator FindAround(uint64_t address) const;
   // Whether a stream that was being captured at an earlier free still is.
   bool CaptureUnderWay();
   // Waits for the device's work and gives back what was freed; puts it off if a capture forbids
@@ -67,6 +87,7 @@ class PassthroughHeap {
   bool captured_known_ = false;    // whether captured_ was being captured when last seen
   Stream captured_ = nullptr;
   weir_stats_t stats_{};
+  weir_size_stats_t small_{}, large_{};
 };
 
 }  // namespace weir

@@ -1,8 +1,11 @@
-// Counters with a current value, a peak and a total, as fields of weir_stats_t.
+// Counters with a current value, a peak and a total, as fields of weir_stats_t or
+// weir_size_stats_t.
 #ifndef WEIR_POOL_STATS_H_
 #define WEIR_POOL_STATS_H_
 
 #include <algorithm>
+
+#include "weir/weir.h"
 
 #define WEIR_STAT_ADD(stats, name, amount)                             \
   do {                                                                 \
@@ -12,5 +15,17 @@
   } while (false)
 
 #define WEIR_STAT_SUB(stats, name, amount) ((stats).name -= (amount))
+
+namespace weir {
+
+// All peaks become the current values.
+template <typename Stats>
+void LowerPeaksOf(Stats* stats) {
+#define WEIR_LOWER_PEAK(name) stats->peak_##name = stats->name;
+  WEIR_STAT_FIELDS(WEIR_LOWER_PEAK)
+#undef WEIR_LOWER_PEAK
+}
+
+}  // namespace weir
 
 #endif  // WEIR_POOL_STATS_H_

@@ -45,7 +45,7 @@ struct StreamHeap {
       : key(stream_key),
         timeline(kind, stream_key.stream),
         small(granule, this, records),
-        large(granule, this, records) {}
+        large(granule, this, records, /*is_large=*/true) {}
 
   Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
 

@@ -46,6 +46,7 @@ struct DeferredFree {
   uint64_t address;
   uint32_t remaining;
   uint64_t number = 0;  // counts the heap's deferred frees: the smallest is the oldest
+  uint64_t requested = 0;  // what its caller had asked for
 };
 
 class StreamTimeline {
@@ -75,8 +76,8 @@ class StreamTimeline {
   uint64_t oldest_deferred() const { return deferred_.front().free->number; }
   Epoch oldest_deferred_epoch() const { return deferred_.front().epoch; }
   template <typename Fn>
-  void ForEachDeferred(Fn fn) const {  // fn(address)
-    for (const Waiting& waiting : deferred_) fn(waiting.free->address);
+  void ForEachDeferred(Fn fn) const {  // fn(const DeferredFree&)
+    for (const Waiting& waiting : deferred_) fn(*waiting.free);
   }
   // Forgets the frees whose epoch is complete; calls fn(address) for those that wait for nothing
   // else.

@@ -51,7 +51,9 @@ class Model {
     allocated_.ResetPeak();
     blocks_.ResetPeak();
   }
-  void Require(const weir_stats_t& s) const {
+  // S: weir_stats_t or weir_size_stats_t.
+  template <typename S>
+  void Require(const S& s) const {
     REQUIRE(s.requested_bytes == requested_.now);
     REQUIRE(s.peak_requested_bytes == requested_.peak);
     REQUIRE(s.total_requested_bytes == requested_.total);
@@ -65,7 +67,8 @@ class Model {
     REQUIRE(s.total_active_blocks == blocks_.total);
   }
   // Where no free had to wait.
-  void RequireActive(const weir_stats_t& s) const {
+  template <typename S>
+  void RequireActive(const S& s) const {
     REQUIRE(s.active_bytes == allocated_.now);
     REQUIRE(s.peak_active_bytes == allocated_.peak);
     REQUIRE(s.active_blocks == blocks_.now);
@@ -74,6 +77,36 @@ class Model {
 
  private:
   Counter requested_, allocated_, blocks_;
+};
+
+// All blocks, and those that count as small or large.
+struct ModelsBySize {
+  Model all, small, large;
+
+  Model& For(uint64_t bytes) { return AllocatedBytes(bytes) > kMaxSmallArenaBytes ? large : small; }
+  void Allocate(uint64_t bytes) {
+    all.Allocate(bytes);
+    For(bytes).Allocate(bytes);
+  }
+  void Free(uint64_t bytes) {
+    all.Free(bytes);
+    For(bytes).Free(bytes);
+  }
+  void ResetPeaks() {
+    for (Model* model : {&all, &small, &large}) model->ResetPeaks();
+  }
+  void Require(HeapFixture& f, bool with_active) const {
+    weir_size_stats_t of_small, of_large;
+    f.heap().GetSizeStats(&of_small, &of_large);
+    const weir_stats_t of_all = f.Stats();
+    all.Require(of_all);
+    small.Require(of_small);
+    large.Require(of_large);
+    if (!with_active) return;
+    all.RequireActive(of_all);
+    small.RequireActive(of_small);
+    large.RequireActive(of_large);
+  }
 };
 
 struct Live {
@@ -104,7 +137,7 @@ void RunProgram(const Program& program, uint64_t seed, int steps) {
   std::vector<Stream> streams{nullptr, f.NewStream(), f.NewStream()};
   std::vector<std::unique_ptr<Worker>> workers;
   for (size_t i = 0; i < program.threads; ++i) workers.push_back(std::make_unique<Worker>());
-  Model model;
+  ModelsBySize model;
   std::vector<Live> live;
   uint64_t peak_active = 0, failed = 0;
   for (int step = 0; step < steps; ++step) {
@@ -149,9 +182,8 @@ void RunProgram(const Program& program, uint64_t seed, int steps) {
     }
     if (program.observe_every == 1) peak_active = std::max(peak_active, f.Stats().active_bytes);
     if (step % program.observe_every == 0) {
+      model.Require(f, /*with_active=*/!program.deferred);
       const weir_stats_t s = f.Stats();
-      model.Require(s);
-      if (!program.deferred) model.RequireActive(s);
       if (program.observe_every == 1) REQUIRE(s.peak_active_bytes == peak_active);
       REQUIRE(s.active_bytes >= s.allocated_bytes);
       REQUIRE(s.peak_active_bytes >= s.peak_allocated_bytes);
@@ -159,7 +191,7 @@ void RunProgram(const Program& program, uint64_t seed, int steps) {
     }
   }
   REQUIRE(failed == 0);
-  model.Require(f.Stats());
+  model.Require(f, /*with_active=*/!program.deferred);
   f.RequireValid();
 }
 
@@ -215,12 +247,14 @@ TEST_CASE("a peak that threads reach together is exact", "[cache][count][threads
     Stream stream;
     std::vector<Live> live;
     uint64_t requested = 0, allocated = 0, blocks = 0, total = 0;
+    uint64_t large = 0, large_blocks = 0;  // of them, requested
   };
   std::array<PerThread, kThreads> per_thread;
   for (PerThread& own : per_thread) own.stream = f.NewStream();
   per_thread[1].stream = per_thread[0].stream;
   std::atomic<int> wrong{0};
   uint64_t peak_requested = 0, peak_allocated = 0, peak_blocks = 0;
+  uint64_t peak_large = 0, peak_small = 0, peak_small_blocks = 0;
   InRounds(
       kThreads, 60, seed,
       [&](int round, size_t t, std::mt19937_64& random) {
@@ -237,6 +271,10 @@ TEST_CASE("a peak that threads reach together is exact", "[cache][count][threads
             own.requested += bytes;
             own.allocated += AllocatedBytes(bytes);
             own.total += bytes;
+            if (AllocatedBytes(bytes) > kMaxSmallArenaBytes) {
+              own.large += bytes;
+              ++own.large_blocks;
+            }
           }
         } else {
           const size_t keep = random() % (own.live.size() + 1);
@@ -246,22 +284,32 @@ TEST_CASE("a peak that threads reach together is exact", "[cache][count][threads
             if (!f.heap().FreeAsync(block.at, block.stream).ok()) ++wrong;
             own.requested -= block.bytes;
             own.allocated -= AllocatedBytes(block.bytes);
+            if (AllocatedBytes(block.bytes) > kMaxSmallArenaBytes) {
+              own.large -= block.bytes;
+              --own.large_blocks;
+            }
           }
         }
         own.blocks = own.live.size();
       },
       [&](int round) {
-        uint64_t requested = 0, allocated = 0, blocks = 0, total = 0;
+        uint64_t requested = 0, allocated = 0, blocks = 0, total = 0, large = 0, large_blocks = 0;
         for (const PerThread& own : per_thread) {
           requested += own.requested;
           allocated += own.allocated;
           blocks += own.blocks;
           total += own.total;
+          large += own.large;
+          large_blocks += own.large_blocks;
         }
         if (round % 20 == 0) {
           f.heap().ResetPeaks();
           peak_requested = peak_allocated = peak_blocks = 0;
+          peak_large = peak_small = peak_small_blocks = 0;
         }
+        peak_large = std::max(peak_large, large);
+        peak_small = std::max(peak_small, requested - large);
+        peak_small_blocks = std::max(peak_small_blocks, blocks - large_blocks);
         peak_requested = std::max(peak_requested, requested);
         peak_allocated = std::max(peak_allocated, allocated);
         peak_blocks = std::max(peak_blocks, blocks);
@@ -276,6 +324,14 @@ TEST_CASE("a peak that threads reach together is exact", "[cache][count][threads
         CHECK(s.peak_allocated_bytes == peak_allocated);
         CHECK(s.peak_active_bytes == peak_allocated);
         CHECK(s.peak_allocations == peak_blocks);
+        weir_size_stats_t of_small, of_large;
+        f.heap().GetSizeStats(&of_small, &of_large);
+        CHECK(of_large.requested_bytes == large);
+        CHECK(of_small.requested_bytes == requested - large);
+        CHECK(of_large.peak_requested_bytes == peak_large);
+        CHECK(of_small.peak_requested_bytes == peak_small);
+        CHECK(of_small.peak_allocations == peak_small_blocks);
+        CHECK(of_small.peak_active_blocks == peak_small_blocks);
       });
   REQUIRE(wrong == 0);
   f.RequireValid();
