@@ -8,6 +8,8 @@ EXPECTED_FAILURES: dict[tuple[str, str, tuple[str, ...]], str] = {
         "PyTorch's expandable segments are split in pools with no_split too",
     ("TestMemPool", "test_nccl_mem_alloc_addresses_in_random_order", ("native", "expandable")):
         "torch 2.11 reuses memory by address; by the order in which it came since a later version",
+    ("TestMemPool", "test_graph_capture_reclaim_shared_pool", ("native", "expandable")):
+        "torch 2.11 frees what a capture freed not at its end (pytorch/pytorch#175560)",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import pickle
@@ -171,6 +172,35 @@ class TestCudaAllocator(TorchTestCase):
                     trace = torch.cuda.memory._snapshot()["device_traces"][0]
                 self.assertTrue(trace)
                 self.assertEqual({event["user_metadata"] for event in trace}, {"metadata test"})
+
+    def test_cpp_memory_snapshot_pickle(self) -> None:
+        # What C++ programs call. A std::string is made where the first argument points.
+        library = ctypes.CDLL("libtorch_cuda.so")
+        pickled = library["_ZN5torch4cuda24_memory_snapshot_pickledB5cxx11Ev"]
+        pickled.restype = None
+        strings = "St6vectorINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESaIS7_EE"
+        start = library[f"_ZN5torch4cuda22_record_memory_historyEbblbbbbbRK{strings}"]
+
+        def record(enabled: bool, context: bool) -> None:
+            start(enabled, context, ctypes.c_int64(10), context, context, False, False, False,
+                  (ctypes.c_void_p * 3)())  # no skipped actions
+
+        for context in (False, True):
+            record(True, context)
+            try:
+                odd = torch.rand(*ODD, device="cuda")
+                string = (ctypes.c_void_p * 4)()
+                pickled(string)
+                snapshot = pickle.loads(ctypes.string_at(string[0], string[1]))
+            finally:
+                record(False, False)
+            last = snapshot["device_traces"][0][-1]
+            self.assertEqual((last["action"], last["size"]), ("alloc", ODD_BYTES))
+            (block,) = [b for s in snapshot["segments"] for b in s["blocks"]
+                        if b["requested_size"] == ODD_BYTES and b["state"] == "active_allocated"]
+            self.assertEqual("::rand" in str(block["frames"]), context)
+            self.assertEqual("test_cpp_memory_snapshot_pickle" in str(block["frames"]), context)
+            del odd
 
     def test_cycles(self) -> None:
         from torch.utils.viz._cycles import observe_tensor_cycles

@@ -8,6 +8,7 @@ from collections import defaultdict
 import rig  # before torch
 import torch
 
+import device_control
 from rig import FACTS, MIB, TorchTestCase, memory_history, set_allocator
 
 FLOATS = MIB // 4  # as many as a MiB holds
@@ -201,6 +202,59 @@ class TestMemPool(TorchTestCase):
         torch.cuda.synchronize()
         self.assertNotEqual(partly.data_ptr(), address, "reused while a stream has not joined")
         self.assertEqual(joined.data_ptr(), address, "not reused after all joined")
+
+    def test_graph_capture_reclaim_shared_pool(self) -> None:
+        # What a capture freed after its streams joined is there for the next one of the same pool.
+        set_allocator("graph_capture_record_stream_reuse:True")
+        pool = torch.cuda.graph_pool_handle()
+        capturing, side = torch.cuda.Stream(), torch.cuda.Stream()
+        graphs = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        addresses = []
+        with torch.cuda.stream(capturing):
+            for graph in graphs:
+                graph.capture_begin(pool=pool)
+                data = torch.empty(8 * FLOATS, device="cuda")
+                addresses.append(data.data_ptr())
+                side.wait_stream(capturing)
+                with torch.cuda.stream(side):
+                    data.add_(1.0)
+                    data.record_stream(side)
+                capturing.wait_stream(side)
+                del data
+                graph.capture_end()
+        torch.cuda.synchronize()
+        self.assertEqual(addresses[0], addresses[1])
+
+    def test_graph_capture_pre_capture_stream_use(self) -> None:
+        # A stream used the block before the capture that frees it: reuse waits for that stream.
+        set_allocator("graph_capture_record_stream_reuse:True")
+        pool = torch.cuda.graph_pool_handle()
+        capturing, side = torch.cuda.Stream(), torch.cuda.Stream()
+        graphs = []
+
+        def captured(kept: list[torch.Tensor] | None) -> torch.Tensor | None:
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.stream(capturing):
+                graphs[-1].capture_begin(pool=pool)
+                tensor = torch.empty(8 * FLOATS, device="cuda") if kept is None else kept.clear()
+                graphs[-1].capture_end()
+            return tensor
+
+        data = [captured(None)]
+        address = data[0].data_ptr()
+        torch.cuda.synchronize()
+        with device_control.held(side):
+            with torch.cuda.stream(side):
+                data[0].fill_(1)
+                data[0].record_stream(side)
+            captured(data)  # frees it
+            torch.empty(1, device="cuda")  # looks at what waits
+            early = captured(None)
+            self.assertNotEqual(early.data_ptr(), address)
+        torch.cuda.synchronize()
+        torch.empty(1, device="cuda")
+        late = captured(None)
+        self.assertEqual(late.data_ptr(), address)
 
 
 if __name__ == "__main__":
