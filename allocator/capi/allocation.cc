@@ -68,9 +68,10 @@ void* AllocateOn(int device, size_t bytes, uint64_t alignment, Stream stream) no
   return PointerOf(address);
 }
 
-// Calls fn(heap) with the heap that owns a pointer.
+// Calls fn(heap) with the heap that owns a pointer. For frees and what prepares them.
 template <typename Fn>
 int WithOwner(const void* ptr, Fn fn) noexcept {
+  if (IsForked()) return WEIR_OK;
   return Guarded([&] {
     HeapError error;
     DeviceSlot* slot = OwnerOf(ptr, &error);
@@ -193,7 +194,7 @@ int weir_record_use(void* ptr, weir_stream_t stream) {
 }
 
 size_t weir_usable_size(const void* ptr) {
-  if (ptr == nullptr) return 0;
+  if (ptr == nullptr || weir::IsForked()) return 0;
   size_t bytes = 0;
   // Not a failure: a pointer that is not Weir's has no usable bytes.
   weir::Registry* registry = weir::Registry::Existing();

@@ -7,6 +7,7 @@
 using namespace weir::capi;  // NOLINT: the C functions are this file's only content
 using weir::DeviceSlot;
 using weir::HeapError;
+using weir::IsForked;
 using weir::RemapObservers;
 
 namespace {
@@ -34,6 +35,7 @@ int weir_pin_range(const void* ptr, size_t bytes) {
 }
 
 int weir_unpin_range(const void* ptr, size_t bytes) {
+  if (IsForked()) return WEIR_OK;
   return WithHeapOf(
       ptr, [&](auto& heap) { return heap.UnpinRange(reinterpret_cast<uintptr_t>(ptr), bytes); });
 }
@@ -55,6 +57,7 @@ int weir_watch_remap(weir_remap_observer_t watcher, void* user) {
 }
 
 int weir_unwatch_remap(weir_remap_observer_t watcher, void* user) {
+  if (IsForked()) return WEIR_OK;
   return Guarded([&]() -> HeapError {
     if (RemapObservers::Get().RemoveWatcher({watcher, user})) return {};
     return {WEIR_ERROR_INVALID_ARGUMENT,
@@ -63,6 +66,7 @@ int weir_unwatch_remap(weir_remap_observer_t watcher, void* user) {
 }
 
 int weir_unobserve_remap(weir_remap_observer_t observer, void* user) {
+  if (IsForked()) return WEIR_OK;
   return Guarded([&]() -> HeapError {
     if (RemapObservers::Get().Remove({observer, user})) return {};
     return {WEIR_ERROR_INVALID_ARGUMENT,

@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "allocator/base/forked.h"
 #include "allocator/pool/heap_error.h"
 #include "weir/weir.h"
 
@@ -17,12 +18,19 @@ int SetLast(weir_status_t code, const char* text) noexcept;
 const char* LastText() noexcept;
 weir_status_t LastStatus() noexcept;
 
+inline constexpr char kForkedText[] =
+    "Weir cannot be used in a process that was forked from one that uses it, as CUDA cannot: start "
+    "the process anew (in Python, by the start method spawn or forkserver)";
+
 HeapError NullArgument(const char* name);
 
 // Runs the body of a C function that returns a status. The only exception that can arise is that
-// the host has no memory for bookkeeping.
+// the host has no memory for bookkeeping. In the child of a fork all fail; those that give
+// something up ask IsForked before and do nothing, since the parent still has it.
 template <typename Fn>
 int Guarded(Fn fn) noexcept {
+  if (IsForked()) [[unlikely]]
+    return SetLast(WEIR_ERROR_DRIVER, kForkedText);
   try {
     const HeapError error = fn();
     return error.ok() ? WEIR_OK : SetLast(error);

@@ -43,6 +43,7 @@ using namespace weir::capi;  // NOLINT: the C functions are this file's only con
 using weir::DeviceHeap;
 using weir::DeviceSlot;
 using weir::HeapError;
+using weir::IsForked;
 
 int weir_pool_create(int device, weir_pool_t* pool) {
   return Guarded([&]() -> HeapError {
@@ -76,6 +77,7 @@ int weir_pool_begin_filter(weir_pool_t pool, weir_pool_filter_t filter, void* us
 }
 
 int weir_pool_end(weir_pool_t pool) {
+  if (IsForked()) return WEIR_OK;
   return WithPool(pool, [pool](DeviceHeap& heap) { return heap.EndRoute(pool); });
 }
 
@@ -84,5 +86,6 @@ int weir_pool_set_limit(weir_pool_t pool, size_t bytes) {
 }
 
 int weir_pool_release(weir_pool_t pool) {
+  if (IsForked()) return WEIR_OK;
   return WithPool(pool, [pool](DeviceHeap& heap) { return heap.ReleasePool(pool); });
 }

@@ -14,6 +14,7 @@
 using namespace weir::capi;  // NOLINT: the C functions are this file's only content
 using weir::DeviceSlot;
 using weir::HeapError;
+using weir::IsForked;
 using weir::MemoryCallbacks;
 using weir::Registry;
 using weir::Tags;
@@ -54,6 +55,7 @@ int weir_add_memory_callback(weir_memory_callback_t callback, void* user) {
 }
 
 int weir_remove_memory_callback(weir_memory_callback_t callback, void* user) {
+  if (IsForked()) return WEIR_OK;
   return Guarded([&]() -> HeapError {
     if (MemoryCallbacks::Get().Remove({callback, user})) return {};
     return {WEIR_ERROR_INVALID_ARGUMENT,
@@ -71,6 +73,7 @@ int weir_push_tag(const char* name) {
 }
 
 int weir_pop_tag(void) {
+  if (IsForked()) return WEIR_OK;
   return Guarded([&]() -> HeapError {
     if (Tags::Pop()) return {};
     return {WEIR_ERROR_INVALID_ARGUMENT, "the thread has pushed no tag"};

@@ -1,6 +1,10 @@
 #include "allocator/pool/registry.h"
 
+#include <pthread.h>
+
 #include "absl/strings/str_cat.h"
+#include "allocator/base/forked.h"
+#include "allocator/pool/thread_caches.h"
 
 namespace weir {
 namespace {
@@ -16,6 +20,22 @@ Start& TheStart() {
   static Start* const start = new Start();
   return *start;
 }
+
+// In the child of a fork. What another thread may have locked is not waited for. A process that has
+// not started to use Weir leaves a child that may. Without the thread's last cache no hit finds
+// one.
+void OnFork() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  Start& start = TheStart();
+  if (Registry::Existing() == nullptr && start.mu.TryLock()) {
+    start.mu.Unlock();
+    return;
+  }
+  is_forked.store(true, std::memory_order_relaxed);
+  ThreadCaches::ForgetLast();
+}
+
+// When the library is loaded, so that no thread is inside TheStart for the first time later.
+[[maybe_unused]] const int fork_handler = (TheStart(), pthread_atfork(nullptr, nullptr, &OnFork));
 
 HeapError ReadOptions(const std::vector<std::string>& configured, ProcessOptions* options) {
   std::string text;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/hash/hash.h"
+#include "allocator/base/forked.h"
 #include "allocator/base/mutex.h"
 #include "allocator/pool/device_heap.h"
 
@@ -86,6 +87,7 @@ ThreadCache* ThreadCaches::FindOrMake(const DeviceHeap* heap, Stream stream) {
 ThreadCaches::Own::~Own() {
   thread_is_ending = true;
   last_ = nullptr;
+  if (IsForked()) return;
   for (const auto& [key, cache] : caches) {
     if (DeviceHeap* heap = cache->heap()) heap->RetireCache(cache);
     Unused& unused = UnusedCaches();

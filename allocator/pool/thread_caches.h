@@ -33,6 +33,8 @@ class ThreadCaches {
   static ThreadCache* Find(const DeviceHeap* heap, Stream stream);
   // The same, made if there is none. Null if the host has no memory for it or the thread is ending.
   static ThreadCache* FindOrMake(const DeviceHeap* heap, Stream stream);
+  // In the child of a fork, whose heaps nobody may use any more.
+  static void ForgetLast() { last_ = nullptr; }
 
  private:
   struct Own;  // the thread's caches by heap and stream

@@ -18,6 +18,10 @@
  * captured, do not allocate or free with the functions that name no stream. Memory that a captured
  * graph uses must stay allocated as long as the graph may be launched. weir_calloc, weir_memcpy and
  * weir_memset work on the legacy stream: not while a blocking stream is captured.
+ *
+ * Fork. A child that was forked after its parent had begun to use Weir cannot use it, nor CUDA. No
+ * call waits for a lock there: functions that free, end, release or remove something, and
+ * weir_record_use, do nothing and succeed; all others fail with WEIR_ERROR_DRIVER.
  */
 #ifndef WEIR_WEIR_H_
 #define WEIR_WEIR_H_
