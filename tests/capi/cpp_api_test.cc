@@ -23,6 +23,15 @@ TEST_CASE("a device pool allocates, frees and reports", "[cpp_api]") {
   CHECK(pool.UsableSize(any) >= 3000);
   CHECK(pool.Stats().requested_bytes == 6000 + 5 * kMiB);
   CHECK(pool.MemGetInfo().total_bytes == kDeviceBytes);
+  CHECK(pool.StatsBySize().large.requested_bytes == 5 * kMiB);
+  CHECK(pool.StatsBySize().small.requested_bytes == 6000);
+  std::size_t allocated = 0;
+  for (const DevicePool::Segment& segment : pool.Segments()) {
+    for (const weir_block_info_t& block : segment.blocks) {
+      if (block.state == WEIR_BLOCK_ALLOCATED) ++allocated;
+    }
+  }
+  CHECK(allocated == 3);
   pool.RecordUse(owned, nullptr);
   pool.DeallocateAsync(owned, stream);
   pool.Deallocate(any);

@@ -9,9 +9,13 @@
 #define WEIR_DEVICE_POOL_H_
 
 #include <cstddef>
+#include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "weir/error.h"
+#include "weir/inspect.h"
 #include "weir/weir.h"
 
 namespace weir {
@@ -82,7 +86,28 @@ class DevicePool {
     ThrowIfFailed(weir_get_stats(device_, &stats));
     return stats;
   }
+  struct SizeStats {
+    weir_size_stats_t small;
+    weir_size_stats_t large;
+  };
+  SizeStats StatsBySize() const {
+    SizeStats stats;
+    ThrowIfFailed(weir_get_size_stats(device_, &stats.small, &stats.large));
+    return stats;
+  }
   void ResetPeakStats() { ThrowIfFailed(weir_reset_peak_stats(device_)); }
+
+  struct Segment {
+    weir_segment_info_t info;
+    std::vector<weir_block_info_t> blocks;
+  };
+  // Every segment and block at one moment, in address order (weir_visit_segments).
+  std::vector<Segment> Segments() const {
+    Gathered gathered;
+    ThrowIfFailed(weir_visit_segments(device_, &Gather, &gathered));
+    if (gathered.lacks_memory) throw std::bad_alloc();
+    return std::move(gathered.segments);
+  }
 
   struct MemInfo {
     std::size_t free_bytes;
@@ -115,6 +140,20 @@ class DevicePool {
   friend bool operator!=(const DevicePool& a, const DevicePool& b) noexcept { return !(a == b); }
 
  private:
+  struct Gathered {
+    std::vector<Segment> segments;
+    bool lacks_memory = false;
+  };
+  static void Gather(const weir_segment_info_t* segment, const weir_block_info_t* blocks,
+                     std::size_t count, void* user) noexcept {
+    auto* gathered = static_cast<Gathered*>(user);
+    try {
+      gathered->segments.push_back({*segment, {blocks, blocks + count}});
+    } catch (const std::bad_alloc&) {
+      gathered->lacks_memory = true;
+    }
+  }
+
   static void* OrThrow(void* ptr) {
     if (ptr == nullptr) ThrowLastError();
     return ptr;
