@@ -81,6 +81,7 @@ std::vector<AddressRange> Arena::TakeHoles(uint64_t unit) {
 }
 
 void Arena::AddSegment(Handle* segment) {
+  if (segment->outer != nullptr) segment->outer->is_hidden = true;
   Block* block = records_->blocks.New();
   block->begin = segment->at();
   block->bytes = segment->bytes;
@@ -99,6 +100,9 @@ void Arena::RemoveSegment(Handle* segment) {
   RemoveFree(block);
   records_->blocks.Delete(block);
   regions_.erase(region);
+  if (segment->outer == nullptr) return;
+  segment->outer->is_hidden = false;
+  PointerIndex::Get().SetBlock(segment->outer);
 }
 
 void Arena::Link(Block* left, Block* right) {
@@ -140,13 +144,12 @@ Block* Arena::LargestHole() const {
   return largest;
 }
 
-const Block* Arena::FindContaining(uint64_t address) const {
-  if (const Block* block = PointerIndex::Get().FindContaining(address)) {
-    return block->arena == this ? block : nullptr;
-  }
-  for (const Block* first : regions_) {
+Block* Arena::FindContaining(uint64_t address) const {
+  Block* block = PointerIndex::Get().FindContaining(address);
+  if (block != nullptr && block->arena == this) return block;
+  for (Block* first : regions_) {
     if (first->segment == nullptr) continue;
-    for (const Block* b = first; b != nullptr; b = b->next) {
+    for (Block* b = first; b != nullptr; b = b->next) {
       if (address >= b->begin && address < b->end()) return b;
     }
   }
@@ -251,6 +254,11 @@ Block* Arena::TryAllocate(uint64_t bytes, uint64_t alignment) {
     FlushKept();
   }
   Block* ready = nullptr;
+  if (no_split_) {
+    ready = ready_.FindBestFit(bytes, alignment,
+                               [&](const Block& b) { return IsAligned(b.begin, alignment); });
+    return ready != nullptr ? CarveLive(ready, ready->begin, ready->bytes) : nullptr;
+  }
   if (records_->alias_bytes == 0) {
     ready = ready_.FindBestFit(bytes, alignment);
   } else {

@@ -30,6 +30,8 @@ class Arena {
   StreamHeap* owner() const { return owner_; }
   uint64_t granule() const { return granule_; }
   bool is_large() const { return is_large_; }  // for requests above kMaxSmallArenaBytes
+  // Whether ready blocks, which are segments then, are only handed out whole.
+  void set_no_split(bool no_split) { no_split_ = no_split; }
 
   // Adds address space without memory (whole granules); joined with the regions it touches.
   void AddHoles(uint64_t begin, uint64_t bytes);
@@ -43,7 +45,8 @@ class Arena {
   void RemoveSegment(Handle* segment);
 
   // A live block of exactly `bytes` (a multiple of kBlockAlignment), or nullptr: nothing that is
-  // ready fits. The kept block if its size is equal, else best fit, placed at the low end.
+  // ready fits. The kept block if its size is equal, else best fit, placed at the low end; without
+  // splitting all of the best fit.
   Block* TryAllocate(uint64_t bytes, uint64_t alignment);
   // A live block of exactly these bytes at this address, or nullptr if they are not all ready.
   Block* TryAllocateAt(uint64_t begin, uint64_t bytes);
@@ -108,13 +111,13 @@ class Arena {
   bool has_aliases() const { return records_->alias_bytes > 0; }
   // Where the region added last ends; 0 without one.
   uint64_t end_of_newest_region() const { return newest_end_; }
-  // The block of this arena that contains the address. Walks the regions: for error messages only.
-  const Block* FindContaining(uint64_t address) const;
+  // The block of this arena that contains the address. May walk all segments: for slow paths only.
+  Block* FindContaining(uint64_t address) const;
 
   template <typename Fn>
   void ForEachBlock(Fn fn) const {
-    for (const Block* first : regions_) {
-      for (const Block* b = first; b != nullptr; b = b->next) fn(*b);
+    for (Block* first : regions_) {
+      for (Block* b = first; b != nullptr; b = b->next) fn(*b);
     }
   }
   // Checks the invariants of block.h for this arena's blocks. Empty, or what is broken.
@@ -172,6 +175,7 @@ class Arena {
   StreamHeap* const owner_;
   HeapRecords* const records_;
   const bool is_large_;
+  bool no_split_ = false;
   ReadyBins ready_;
   Block* holes_ = nullptr;
   Block* kept_ = nullptr;

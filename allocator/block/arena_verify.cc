@@ -58,7 +58,7 @@ std::string Arena::VerifyBlock(const Block& b) const {
     if (std::string broken = VerifyMappings(b); !broken.empty()) return broken;
   }
   const bool indexed = index.Find(b.begin) == &b;
-  const bool should_be = b.is_counted() && b.state != BlockState::kLent;
+  const bool should_be = b.is_counted() && b.state != BlockState::kLent && !b.is_hidden;
   if (indexed != should_be)
     return absl::StrCat(Describe(b), indexed ? " is indexed" : " is not indexed");
   const uint64_t requested = b.requested.load();

@@ -44,8 +44,9 @@
 //      kKept or kLent. Only the owner, Handle::mappings, and guests have live > 0. A handle whose
 //      owner has live == 0 is *idle*: all its mappings but dead guests lie inside ready blocks.
 //   5. requested <= allocated <= active <= reserved; reserved is the sum of all handles' bytes.
-//   6. The pointer index knows exactly the blocks that count for mappings, kLent ones excepted, by
-//      their begin; and of every block the granule in which it begins (segments excepted).
+//   6. The pointer index knows exactly the blocks that count for mappings, kLent and hidden ones
+//      excepted, by their begin; and of every block the granule in which it begins (segments
+//      excepted).
 //
 // Everything here is guarded by the heap lock of the device. What a hit reads without that lock,
 // begin, bytes, owner, span and requested, does not change while the caller holds the block, except
@@ -60,6 +61,7 @@
 namespace weir {
 
 class Arena;
+struct Block;
 struct Span;
 struct StreamHeap;  // pool/stream_heap.h
 
@@ -81,6 +83,9 @@ struct Handle {
   Relaxed<bool> stuck{false};
   uint64_t stamp = 0;         // of the last look for duplicates that came across it
   uint64_t last_used_ns = 0;  // when the heap last saw that it was used
+  // A segment in memory that a pool's source has allocated with Weir: the block whose place in the
+  // pointer index the segment's blocks have meanwhile.
+  Block* outer = nullptr;
 
   inline bool is_idle() const;
   inline bool IsMappedIn(uint64_t begin, uint64_t end) const;  // in part, at any address
@@ -153,6 +158,7 @@ struct alignas(128) Block {
   Handle* segment = nullptr;  // classic segment that holds the whole region; nullptr with VMM
   // kReturning: of the borrower's timeline; freed during a merge (HeapRecords::parked): the free's.
   Epoch return_epoch = 0;
+  bool is_hidden = false;  // not in the pointer index: Handle::outer
 
   // Values of `requested`.
   static constexpr uint64_t kNotHeld = ~uint64_t{0};       // by the caller: freed, or cached

@@ -34,11 +34,19 @@ SmallObject SpanLists::TryTake(int size_class) {
   return {span->begin + object * span->object_bytes, &span->held[object]};
 }
 
-void SpanLists::Reserve() {
-  if (!unused_.empty()) return;
-  unused_.reserve(all_.size() + 1);  // room for all, so that Free cannot fail
-  all_.push_back(std::make_unique<Span>());
-  unused_.push_back(all_.back().get());
+SmallObject SpanLists::TakeAt(Span* span, uint32_t object) {
+  WEIR_DCHECK(span->Test(span->free, object));
+  span->free[object / 64] &= ~(uint64_t{1} << (object % 64));
+  if (--span->free_count == 0 && !span->is_withdrawn) Remove(span);
+  return {span->begin + uint64_t{object} * span->object_bytes, &span->held[object]};
+}
+
+void SpanLists::Reserve(size_t count) {
+  while (unused_.size() < count) {
+    unused_.reserve(all_.size() + 1);  // room for all, so that Free cannot fail
+    all_.push_back(std::make_unique<Span>());
+    unused_.push_back(all_.back().get());
+  }
 }
 
 void SpanLists::AddSpan(Block* block, int size_class) {

@@ -60,8 +60,11 @@ class SpanLists {
   // with the most recently freed object come first.
   SmallObject TryTake(int size_class);
 
-  // Makes sure that the next AddSpan cannot fail. May throw std::bad_alloc.
-  void Reserve();
+  // Takes a certain object, which must be free. The caller sets `held`.
+  SmallObject TakeAt(Span* span, uint32_t object);
+
+  // Makes sure that the next `count` calls of AddSpan cannot fail. May throw std::bad_alloc.
+  void Reserve(size_t count = 1);
   // Cuts a live block of kSpanBytes into objects.
   void AddSpan(Block* block, int size_class);
 

@@ -1,11 +1,17 @@
 // The C functions about capture pools.
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/capi/last_error.h"
 #include "allocator/capi/thread_device.h"
+#include "allocator/pool/device_heap_restore.h"
+#include "weir/inspect.h"
 #include "weir/weir.h"
 
 namespace weir::capi {
@@ -46,15 +52,23 @@ using weir::HeapError;
 using weir::IsForked;
 
 int weir_pool_create(int device, weir_pool_t* pool) {
+  return weir_pool_create_with(device, nullptr, pool);
+}
+
+int weir_pool_create_with(int device, const weir_pool_options_t* options, weir_pool_t* pool) {
   return Guarded([&]() -> HeapError {
     static std::atomic<uint32_t> last{0};
     HeapError error;
     if (pool == nullptr) return {WEIR_ERROR_INVALID_ARGUMENT, "pool is NULL"};
+    if (options != nullptr && std::ranges::any_of(options->unused_, std::identity{})) {
+      return {WEIR_ERROR_INVALID_ARGUMENT,
+              "weir_pool_create_with: unused_ of the options must be 0; set them to {0} first"};
+    }
     DeviceSlot* slot = SlotOf(device, &error);
     if (slot == nullptr) return error;
     if (slot->heap == nullptr) return NoPools();
     const weir_pool_t made = (static_cast<uint64_t>(device) + 1) << kDeviceShift | ++last;
-    error = slot->heap->CreatePool(made);
+    error = slot->heap->CreatePool(made, options == nullptr ? weir_pool_options_t{} : *options);
     if (error.ok()) *pool = made;
     return error;
   });
@@ -83,6 +97,31 @@ int weir_pool_end(weir_pool_t pool) {
 
 int weir_pool_set_limit(weir_pool_t pool, size_t bytes) {
   return WithPool(pool, [=](DeviceHeap& heap) { return heap.SetPoolLimit(pool, bytes); });
+}
+
+int weir_pool_set_use_on_oom(weir_pool_t pool, int value) {
+  return WithPool(pool, [=](DeviceHeap& heap) { return heap.SetPoolUseOnOom(pool, value != 0); });
+}
+
+int weir_pool_set_no_split(weir_pool_t pool) {
+  return WithPool(pool, [=](DeviceHeap& heap) { return heap.SetPoolNoSplit(pool); });
+}
+
+int weir_pool_empty(weir_pool_t pool) {
+  return WithPool(pool, [=](DeviceHeap& heap) { return heap.EmptyPool(pool); });
+}
+
+int weir_pool_restore(weir_pool_t pool, const weir_block_info* blocks, size_t count) {
+  return WithPool(pool, [=](DeviceHeap& heap) -> HeapError {
+    if (blocks == nullptr && count > 0) return {WEIR_ERROR_INVALID_ARGUMENT, "blocks is NULL"};
+    std::vector<DeviceHeap::PoolRestore::Wanted> wanted;
+    wanted.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      const weir_block_info& b = blocks[i];
+      wanted.push_back({b.address, b.bytes, b.requested_bytes, b.stream});
+    }
+    return DeviceHeap::PoolRestore(heap, pool).Run(std::move(wanted));
+  });
 }
 
 int weir_pool_release(weir_pool_t pool) {

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "absl/container/inlined_vector.h"
+
 #include <cstdio>
 
 #include "allocator/driver/device_caps.h"
@@ -132,17 +134,80 @@ DriverStatus DeviceDriver::Map(DeviceAddress at, uint64_t bytes, MemoryHandle ha
   return WEIR_CALL(MemMap, at, bytes, /*offset=*/size_t{0}, handle, /*flags=*/0ULL);
 }
 
-DriverStatus DeviceDriver::SetAccess(DeviceAddress at, uint64_t bytes) const {
+static CUmemAccessDesc AccessOf(CUdevice device, CUmemAccess_flags flags) {
   CUmemAccessDesc access = {};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = device_;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return WEIR_CALL(MemSetAccess, at, bytes, &access, size_t{1});
+  access.location.id = device;
+  access.flags = flags;
+  return access;
+}
+
+DriverStatus DeviceDriver::SetAccess(DeviceAddress at, uint64_t bytes) const {
+  absl::InlinedVector<CUmemAccessDesc, 9> access{
+      AccessOf(device_, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+  for (const int peer : peers_) {
+    access.push_back(AccessOf(driver_.device(peer), CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  }
+  return WEIR_CALL(MemSetAccess, at, bytes, access.data(), access.size());
 }
 
 DriverStatus DeviceDriver::Unmap(DeviceAddress at, uint64_t bytes) const {
   return WEIR_CALL(MemUnmap, at, bytes);
 }
+
+// ---- Other processes and devices ----
+
+DriverStatus DeviceDriver::ExportHandle(MemoryHandle handle, int* fd) const {
+  int exported = -1;
+  const DriverStatus status =
+      WEIR_CALL(MemExportToShareableHandle, static_cast<void*>(&exported), handle,
+                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, /*flags=*/0ULL);
+  if (status.ok()) *fd = exported;
+  return status;
+}
+
+DriverStatus DeviceDriver::ImportHandle(int fd, MemoryHandle* handle) const {
+  CUmemGenericAllocationHandle imported = 0;
+  const DriverStatus status = WEIR_CALL(MemImportFromShareableHandle, &imported,
+                                        reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (status.ok()) *handle = imported;
+  return status;
+}
+
+DriverStatus DeviceDriver::CanBeReached(int peer, bool* can) const {
+  int answer = 0;
+  const DriverStatus status =
+      WEIR_CALL(DeviceCanAccessPeer, &answer, driver_.device(peer), device_);
+  if (status.ok()) *can = answer != 0;
+  return status;
+}
+
+DriverStatus DeviceDriver::SetPeerAccess(DeviceAddress at, uint64_t bytes, int peer,
+                                         bool access) const {
+  const CUmemAccessDesc description =
+      AccessOf(driver_.device(peer),
+               access ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  return WEIR_CALL(MemSetAccess, at, bytes, &description, size_t{1});
+}
+
+DriverStatus DeviceDriver::OpenClassicTo(int peer) const {
+  const DriverTable& entries = driver_.entries();
+  constexpr const char* kEntry = "cuCtxEnablePeerAccess";
+  if (entries.CtxEnablePeerAccess == nullptr) return DriverStatus(CUDA_ERROR_NOT_SUPPORTED, kEntry);
+  const RelaxedCaptureScope relaxed(entries);
+  CUcontext context = nullptr;
+  const DriverStatus retained(entries.DevicePrimaryCtxRetain(&context, driver_.device(peer)),
+                              "cuDevicePrimaryCtxRetain");
+  if (!retained.ok()) return retained;
+  const ScopedDeviceContext current(entries, context);
+  if (!current.status().ok()) return current.status();
+  const CUresult result = entries.CtxEnablePeerAccess(context_, 0);
+  return DriverStatus(result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result,
+                      kEntry);
+}
+
+// ---- Classic memory ----
 
 DriverStatus DeviceDriver::AllocateClassic(uint64_t bytes, DeviceAddress* at) const {
   CUdeviceptr address = 0;

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "allocator/driver/driver_status.h"
 
@@ -81,9 +83,26 @@ class DeviceDriver {
 
   // A whole handle at an address. The mapping has no access until SetAccess over the range.
   DriverStatus Map(DeviceAddress at, uint64_t bytes, MemoryHandle handle) const;  // cuMemMap
-  DriverStatus SetAccess(DeviceAddress at, uint64_t bytes) const;                 // cuMemSetAccess
+  // For this device and its peers.
+  DriverStatus SetAccess(DeviceAddress at, uint64_t bytes) const;  // cuMemSetAccess
   // Whole mappings only. Does not wait: the caller has proved that nothing uses them.
   DriverStatus Unmap(DeviceAddress at, uint64_t bytes) const;  // cuMemUnmap
+
+  // Other processes. Descriptors are the caller's to close.
+  bool can_export() const { return posix_handles_; }
+  DriverStatus ExportHandle(MemoryHandle handle, int* fd) const;  // cuMemExportToShareableHandle
+  DriverStatus ImportHandle(int fd, MemoryHandle* handle) const;  // cuMemImportFromShareableHandle
+
+  // Other devices that may use this one's memory. Which of them are peers is the caller's to say,
+  // and to guard together with SetAccess.
+  const std::vector<int>& peers() const { return peers_; }
+  void set_peers(std::vector<int> peers) { peers_ = std::move(peers); }
+  DriverStatus CanBeReached(int peer, bool* can) const;  // cuDeviceCanAccessPeer
+  // One peer's access to what is mapped, given or taken.
+  DriverStatus SetPeerAccess(DeviceAddress at, uint64_t bytes, int peer, bool access) const;
+  // All classic memory of the device for the peer, whose primary context it retains. Again:
+  // success.
+  DriverStatus OpenClassicTo(int peer) const;  // cuCtxEnablePeerAccess
 
   // Classic memory, for devices without VMM and for passthrough. FreeClassic may synchronize.
   DriverStatus AllocateClassic(uint64_t bytes, DeviceAddress* at) const;  // cuMemAlloc
@@ -135,6 +154,7 @@ class DeviceDriver {
   uint64_t total_bytes_ = 0;
   uint64_t granularity_ = 0;
   std::string vmm_absent_reason_;
+  std::vector<int> peers_;  // ordinals
   bool posix_handles_ = false;
   bool rdma_ = false;
   mutable std::atomic<bool> vmm_on_{false};

@@ -8,17 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
-#include "allocator/vmm/remap_observers.h"
 
 namespace weir {
 namespace {
 
 // How many there are while the program uses one stream: it, and the one for memory of any stream.
 constexpr size_t kStreamsOfOne = 2;
-
-// A stream's own frees need a marker only when another stream wants them: it is recorded later than
-// for frees that wait, in multiples of marker_bytes.
-constexpr uint64_t kHeadStart = 2;
 
 // Room for the arenas of some hundred streams, also where the device is small.
 #if defined(__SANITIZE_THREAD__)
@@ -108,7 +103,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     if (address != 0) return address;
   }
   if (has_routes_.load(std::memory_order_relaxed)) key.pool = PoolOf(stream);
-  Request request = MakeRequest(bytes, alignment);
+  Request request = MakeRequest(bytes, alignment, key.pool != 0);
   uint64_t address = 0;
   {
     MutexLock lock(heap_mu_);
@@ -124,6 +119,9 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
 }
 
 uint64_t DeviceHeap::TryAllocate(StreamHeap* owner, const Request& request) {
+  if (request.size_class >= 0 && owner->no_split()) {
+    return TryAllocate(owner, MakeBlockRequest(request.bytes, kBlockAlignment));
+  }
   if (request.size_class >= 0) {
     if (const uint64_t address = TakeObject(owner, request)) return address;
     owner->spans.Reserve();  // before anything changes: Finish must not fail
@@ -231,6 +229,8 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
       ThreadCache* cache = CacheOf(owner);
       if (cache != nullptr && FreeThrough(cache, found, address)) return {};
     }
+    // What leaves with its pool is looked at now, or nobody might.
+    record_marker = found.block->arena->owner()->is_leaving();
     if (user != nullptr) FreeHeld(found, address, user, &record_marker);
   }
   if (user == nullptr) {  // a stream seen first
@@ -272,7 +272,7 @@ void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user
   // A marker early on, so that the memory is complete by the time another stream wants it.
   if (found.block->arena == &user->large && streams_.size() > kStreamsOfOne) {
     user->unmarked_bytes += bytes;
-    *record_marker |= user->unmarked_bytes >= kHeadStart * options_.marker_bytes;
+    *record_marker |= user->wants_marker(options_.marker_bytes);
   }
   PutBack(found, /*keep=*/true);
 }
@@ -316,34 +316,6 @@ void DeviceHeap::DeferBehind(const Timelines& waits, uint64_t address, uint64_t 
   } catch (const std::bad_alloc&) {
     while (done > 0) waits[--done]->UndoDefer(bytes);
     throw;
-  }
-}
-
-void DeviceHeap::TryCompleteDeferred() {
-  if (RemapObservers::inside()) return;  // this thread holds the lock already
-  const MutexTryLock space(space_mu_);
-  if (!space.held()) return;  // a miss is under way and sees to it
-  try {
-    const CallSeries series(*driver_);
-    context_is_captured_.reset();
-    LookForHolders();
-    if (!CompleteDeferred(/*wait=*/false).is_fatal()) {
-      MarkFrees();
-      ReleaseByPolicy();
-    }
-  } catch (const std::bad_alloc&) {
-    // Only a head start: a miss tries again.
-  }
-}
-
-void DeviceHeap::MarkFrees() {
-  for (StreamHeap* stream : Streams()) {
-    {
-      MutexLock lock(heap_mu_);
-      if (stream->unmarked_bytes < kHeadStart * options_.marker_bytes) continue;
-      stream->unmarked_bytes = 0;
-    }
-    Ask(&stream->timeline, /*close=*/true).IgnoreError();  // a miss tries again
   }
 }
 

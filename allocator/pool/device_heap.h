@@ -26,6 +26,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -102,17 +103,23 @@ class DeviceHeap : private HeapCounts {
   std::string Verify();
 
   // Capture pools, as in weir.h; the filter of a route is null for the calling thread.
-  HeapError CreatePool(uint64_t id);
+  HeapError CreatePool(uint64_t id, const weir_pool_options_t& options = {});
   HeapError RetainPool(uint64_t id);
   HeapError BeginRoute(uint64_t id, RouteFilter filter, void* user);
   HeapError EndRoute(uint64_t id);
   HeapError ReleasePool(uint64_t id);
   HeapError SetPoolLimit(uint64_t id, uint64_t bytes);
+  HeapError SetPoolUseOnOom(uint64_t id, bool value);
+  HeapError SetPoolNoSplit(uint64_t id);
+  HeapError EmptyPool(uint64_t id);
 
   // Pins the handles under a range (device_heap_pins.cc); every pin is undone by an UnpinRange of
   // the same range. WEIR_ERROR_NOT_OWNED, and nothing changed, if not all of it is mapped.
   HeapError PinRange(uint64_t address, uint64_t bytes) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
   HeapError UnpinRange(uint64_t address, uint64_t bytes) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+
+  class Sharing;      // device_heap_share.h: other devices and processes
+  class PoolRestore;  // device_heap_restore.h: earlier states of a pool
 
   // An error inside an observer of remaps: what takes the space lock must begin with it.
   static HeapError CheckNotObserving();
@@ -152,13 +159,16 @@ class DeviceHeap : private HeapCounts {
   StreamHeap* StreamFor(StreamKey key, HeapError* error) ABSL_LOCKS_EXCLUDED(heap_mu_);
   // Deletes what is left of streams that are gone and whose memory is.
   void DeleteUnusedStreams() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  // Records markers and releases what is complete, unless a miss is under way.
+  void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  // Records markers on streams that have freed much since the last one.
+  void MarkFrees() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
 
   // ---- device_heap_pools.cc ----
   // The pool to which the calling thread's requests for the stream are routed; 0: none. Asks
   // filters, so without a lock.
   uint64_t PoolOf(Stream stream) ABSL_LOCKS_EXCLUDED(heap_mu_);
-  std::shared_ptr<CapturePool> FindPool(uint64_t id, HeapError* error)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  HeapError ReleasePoolLocked(uint64_t id) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
   // The streams of a pool that was released become like streams that were destroyed.
   void MakeOrdinary(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
   // Records the context markers that memory needs, if no capture forbids it now.
@@ -166,6 +176,28 @@ class DeviceHeap : private HeapCounts {
   void SetRoutes(Routes routes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Whether requests of a thread may be routed to a pool, so that its caches must not serve them.
   bool MayBeRouted(uint64_t thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
+  // ---- device_heap_sources.cc ----
+  // Climb for a pool with a source, which is called without locks.
+  uint64_t ClimbToSource(const std::shared_ptr<CapturePool>& pool, StreamKey key, Request* request,
+                         Ladder* ladder, HeapError* error) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  // Before the source is asked: what has become free, or how much may be asked for.
+  uint64_t PrepareSegment(const std::shared_ptr<CapturePool>& pool, StreamKey key,
+                          const Request& request, bool last, Ladder* ladder, SourceStep* step,
+                          HeapError* error) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  // Serves the request from what the source has given.
+  uint64_t TakeSegment(const std::shared_ptr<CapturePool>& pool, StreamKey key, Request* request,
+                       AddressRange segment, Ladder* ladder, HeapError* error)
+      ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  // Releases what is idle in the streams that are meant, as ReleaseIdle.
+  DriverStatus ReleaseIdleOf(const std::function<bool(const StreamHeap&)>& is_meant, bool may_wait)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // The same for pools that were released and leave nothing behind.
+  DriverStatus ReleaseLeaving(bool may_wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
+  // And gives it back. False if there was nothing.
+  bool GiveBackLeaving(bool may_wait) ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  uint64_t TakeFromPools(StreamHeap* owner, const Request& request, Rung* rung,
+                         DriverStatus* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
 
   // ---- device_heap.cc ----
   uint64_t TryAllocate(StreamHeap* owner, const Request& request)
@@ -189,10 +221,6 @@ class DeviceHeap : private HeapCounts {
   // May throw std::bad_alloc, and has done nothing then.
   void DeferBehind(const Timelines& waits, uint64_t address, uint64_t bytes, uint64_t requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // Records markers and releases what is complete, unless a miss is under way.
-  void TryCompleteDeferred() ABSL_LOCKS_EXCLUDED(heap_mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // Records markers on streams that have freed much since the last one.
-  void MarkFrees() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_);
   // A deferred free takes effect: the memory may be reused in its owner's order.
   void Release(const Found& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // The same for what is not counted as active any more. Keep: as the arena's last freed block.
@@ -326,15 +354,6 @@ class DeviceHeap : private HeapCounts {
   void WithdrawLost(const MergeStep& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   // ---- device_heap_pins.cc ----
-  // Each handle once. An error if there is none somewhere in the range.
-  HeapError FindHandles(uint64_t address, uint64_t bytes, std::vector<Handle*>* handles)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  const Mapping* MappingAt(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  // device_heap_inspect.cc. What was asked for of what waits for streams, by address.
-  using PendingSizes = std::unordered_map<uint64_t, uint64_t>;
-  PendingSizes GatherPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  const Block* BlockAround(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
-  std::string VerifyPins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
   // Whether the option, and the libraries of the process, allow to change what is mapped.
   bool MayMove() const;
   // Sets moves_ by it.

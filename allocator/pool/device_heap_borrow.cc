@@ -36,6 +36,10 @@ uint64_t DeviceHeap::Borrow(StreamHeap* taker, const Request& request, bool may_
 
 uint64_t DeviceHeap::BorrowFrom(Arena* arena, StreamHeap* taker, const Request& request,
                                 BorrowOrder order, DriverStatus* status) {
+  if (request.size_class >= 0 && arena->owner()->no_split()) {  // no span in a whole segment
+    return BorrowFrom(arena, taker, MakeBlockRequest(request.bytes, kBlockAlignment), order,
+                      status);
+  }
   Block* block = nullptr;
   Epoch newest = 0;
   {

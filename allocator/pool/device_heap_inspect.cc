@@ -175,7 +175,7 @@ HeapError DeviceHeap::Inspect(Inspection* inspection) {
   return {};
 }
 
-DeviceHeap::PendingSizes DeviceHeap::GatherPending() {
+HeapState::PendingSizes HeapState::GatherPending() {
   PendingSizes pending;
   for (const auto& stream : streams_) {
     stream->timeline.ForEachDeferred(
@@ -209,7 +209,7 @@ HeapError DeviceHeap::FindBlock(uint64_t address, weir_block_info_t* block,
                                              ", or it is in use elsewhere")};
 }
 
-const Block* DeviceHeap::BlockAround(uint64_t address) {
+const Block* HeapState::BlockAround(uint64_t address) {
   if (address - reservation_begin_ < reservation_bytes_)
     return PointerIndex::Get().FindContaining(address);
   const Mapping* mapping = MappingAt(address);  // a segment

@@ -15,6 +15,10 @@ uint64_t DeviceHeap::AllocateMiss(StreamKey key, Request request, HeapError* err
   Ladder ladder;
   uint64_t address = Climb(key, &request, &ladder, error);
   const auto is_short = [&] { return address == 0 && error->code == WEIR_ERROR_OUT_OF_MEMORY; };
+  if (is_short() && GiveBackLeaving(options_.ladder.wait)) {
+    *error = {};
+    address = Climb(key, &request, &ladder, error);
+  }
   if (is_short() && options_.ladder.callbacks) {
     address = AskCallbacks(key, &request, &ladder, error);
   }
@@ -52,7 +56,7 @@ uint64_t DeviceHeap::AskCallbacks(StreamKey key, Request* request, Ladder* ladde
 }
 
 uint64_t HeapState::HardLimit() {
-  return std::min<uint64_t>(stats_.memory_limit, driver_->total_bytes());
+  return std::min<uint64_t>(stats_.memory_limit, driver_->total_bytes() + source_bytes_);
 }
 
 uint64_t DeviceHeap::UsableBytes(const Ladder& ladder) {
@@ -142,7 +146,8 @@ void DeviceHeap::CountMissing(StreamHeap* owner, const Request& request, const R
   const uint64_t room = RoomBelow(HardLimit(), driver_free);
   const Arena& arena = owner->ArenaFor(request.block);
   std::optional<Window> window;
-  if (driver_->has_vmm()) window = FindWindow(arena, request.block, request.alignment);
+  if (driver_->has_vmm() && !owner->has_segments())
+    window = FindWindow(arena, request.block, request.alignment);
   const uint64_t needed =
       window.has_value() ? window->missing : AlignUp(request.block, PointerIndex::kGranule);
   uint64_t supply = 0;

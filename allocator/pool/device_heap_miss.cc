@@ -9,9 +9,10 @@
 //   5. deferred frees, waited for one marker after the other, the oldest first; after each 1 and 4
 //   6. as 3, waited for
 //   7. granules that are partly in use, merged, as many as are missing (device_heap_mesh.cc)
-//   8. callbacks of the program; after each one that has freed something all of the above
+//   8. idle memory of pools that may lend it (device_heap_sources.cc)
+//   9. callbacks of the program; after each one that has freed something all of the above
 //      (device_heap_ladder.cc)
-//   9. out of memory, with a report (device_heap_report.cc)
+//  10. out of memory, with a report (device_heap_report.cc)
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,10 @@ std::vector<StreamHeap*> DeviceHeap::Streams() {
 // ---- The rungs ----------------------------------------------------------------------------------
 
 uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapError* error) {
+  if (key.pool != 0) {
+    if (const auto pool = PoolWithSource(key.pool))
+      return ClimbToSource(pool, key, noted, ladder, error);
+  }
   MutexLock space(space_mu_);  // from here on the stream's heap stays what it is
   StreamHeap* owner = StreamFor(key, error);
   if (owner == nullptr) return 0;
@@ -154,6 +159,10 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
     rung.may_share = true;
     if (const uint64_t address = make()) return address;
   }
+  if (IsShortage(status)) {
+    if (const uint64_t address = TakeFromPools(owner, request, &rung, &status))
+      return Served(LadderRung::kBorrow, *ladder, address);
+  }
   if (!IsShortage(status)) {
     *error = DriverFailure(status);
     return 0;
@@ -164,7 +173,7 @@ uint64_t DeviceHeap::Climb(StreamKey key, Request* noted, Ladder* ladder, HeapEr
 
 uint64_t DeviceHeap::MakeAndAllocate(StreamHeap* owner, const Request& request, Rung* rung,
                                      DriverStatus* status) {
-  while (driver_->has_vmm()) {
+  while (driver_->has_vmm() && !owner->has_segments()) {
     const uint64_t address = MapAndAllocate(owner, request, *rung, status);
     if (address != 0) return address;
     if (!driver_->has_vmm()) break;  // it has just been switched off

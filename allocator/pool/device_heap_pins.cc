@@ -26,9 +26,13 @@ HeapError DeviceHeap::PinRange(uint64_t address, uint64_t bytes) {
   if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);  // no change of the mapping is under way
   MutexLock lock(heap_mu_);
+  return PinLocked({address, bytes});
+}
+
+HeapError HeapState::PinLocked(AddressRange range) {
   std::vector<Handle*> handles;
-  if (HeapError error = FindHandles(address, bytes, &handles); !error.ok()) return error;
-  ++pinned_[{address, bytes}];
+  if (HeapError error = FindHandles(range.begin, range.bytes, &handles); !error.ok()) return error;
+  ++pinned_[{range.begin, range.bytes}];
   for (Handle* h : handles) {
     if (h->pins++ == 0) stats_.pinned_bytes += h->bytes;
   }
@@ -39,6 +43,11 @@ HeapError DeviceHeap::UnpinRange(uint64_t address, uint64_t bytes) {
   if (HeapError error = CheckNotObserving(); !error.ok()) return error;
   MutexLock space(space_mu_);
   MutexLock lock(heap_mu_);
+  return UnpinLocked({address, bytes});
+}
+
+HeapError HeapState::UnpinLocked(AddressRange pinned) {
+  const auto& [address, bytes] = pinned;
   const auto range = pinned_.find({address, bytes});
   if (range == pinned_.end()) {
     return {WEIR_ERROR_INVALID_ARGUMENT,
@@ -54,7 +63,7 @@ HeapError DeviceHeap::UnpinRange(uint64_t address, uint64_t bytes) {
   return {};
 }
 
-HeapError DeviceHeap::FindHandles(uint64_t address, uint64_t bytes, std::vector<Handle*>* handles) {
+HeapError HeapState::FindHandles(uint64_t address, uint64_t bytes, std::vector<Handle*>* handles) {
   if (bytes == 0 || bytes > std::numeric_limits<uint64_t>::max() - address) {
     return {WEIR_ERROR_INVALID_ARGUMENT,
             absl::StrCat(bytes, " bytes at 0x", absl::Hex(address), " are no range")};
@@ -73,7 +82,7 @@ HeapError DeviceHeap::FindHandles(uint64_t address, uint64_t bytes, std::vector<
   return {};
 }
 
-const Mapping* DeviceHeap::MappingAt(uint64_t address) {
+const Mapping* HeapState::MappingAt(uint64_t address) {
   if (address - reservation_begin_ < reservation_bytes_) {
     const Mapping* mapping = PointerIndex::Get().FindMapping(address);
     return mapping != nullptr && !mapping->handle->stuck.load() ? mapping : nullptr;
@@ -84,7 +93,7 @@ const Mapping* DeviceHeap::MappingAt(uint64_t address) {
   return nullptr;
 }
 
-std::string DeviceHeap::VerifyPins() {
+std::string HeapState::VerifyPins() {
   absl::flat_hash_map<const Handle*, uint64_t> pins;
   for (const auto& [range, count] : pinned_) {
     std::vector<Handle*> handles;

@@ -9,7 +9,7 @@ namespace weir {
 
 // ---- Capture pools ------------------------------------------------------------------------------
 
-std::shared_ptr<CapturePool> DeviceHeap::FindPool(uint64_t id, HeapError* error) {
+std::shared_ptr<CapturePool> HeapState::FindPool(uint64_t id, HeapError* error) {
   for (const auto& pool : pools_) {
     if (pool->id == id) return pool;
   }
@@ -18,9 +18,44 @@ std::shared_ptr<CapturePool> DeviceHeap::FindPool(uint64_t id, HeapError* error)
   return nullptr;
 }
 
-HeapError DeviceHeap::CreatePool(uint64_t id) {
+HeapError DeviceHeap::CreatePool(uint64_t id, const weir_pool_options_t& options) {
+  if ((options.allocate == nullptr) != (options.deallocate == nullptr)) {
+    return {WEIR_ERROR_INVALID_ARGUMENT,
+            "a pool's source needs both functions, allocate and deallocate, or neither"};
+  }
+  auto pool = std::make_shared<CapturePool>();
+  pool->id = id;
+  pool->allocate = options.allocate;
+  pool->deallocate = options.deallocate;
+  pool->user = options.user;
+  pool->no_split = options.no_split != 0;
+  pool->use_on_oom = options.use_on_oom != 0;
   MutexLock lock(heap_mu_);
-  pools_.push_back(std::make_shared<CapturePool>(CapturePool{id, 1}));
+  pools_.push_back(std::move(pool));
+  newest_pool_ = std::max(newest_pool_, id);
+  return {};
+}
+
+HeapError DeviceHeap::SetPoolUseOnOom(uint64_t id, bool value) {
+  MutexLock lock(heap_mu_);
+  HeapError error;
+  if (const auto pool = FindPool(id, &error)) pool->use_on_oom = value;
+  return error;
+}
+
+HeapError DeviceHeap::SetPoolNoSplit(uint64_t id) {
+  MutexLock lock(heap_mu_);
+  HeapError error;
+  const auto pool = FindPool(id, &error);
+  if (pool == nullptr || pool->no_split) return error;
+  const bool is_used = std::any_of(streams_.begin(), streams_.end(),
+                                   [&](const auto& stream) { return stream->pool == pool; });
+  if (is_used) {
+    return {WEIR_ERROR_INVALID_ARGUMENT,
+            "the pool has memory that may be split: call weir_pool_set_no_split before the first "
+            "allocation from it"};
+  }
+  pool->no_split = true;
   return {};
 }
 
@@ -68,6 +103,12 @@ HeapError DeviceHeap::EndRoute(uint64_t id) {
 
 HeapError DeviceHeap::ReleasePool(uint64_t id) {
   if (HeapError error = CheckNotObserving(); !error.ok()) return error;
+  if (HeapError error = ReleasePoolLocked(id); !error.ok()) return error;
+  GiveBackToSources();
+  return {};
+}
+
+HeapError DeviceHeap::ReleasePoolLocked(uint64_t id) {
   MutexLock space(space_mu_);  // no miss is about to give the pool memory
   {
     MutexLock lock(heap_mu_);
@@ -82,9 +123,13 @@ HeapError DeviceHeap::ReleasePool(uint64_t id) {
     std::erase_if(routes, [&](const Route& route) { return route.pool == pool; });
     SetRoutes(std::move(routes));
     std::erase(pools_, pool);
+    pool->users = 0;
     MakeOrdinary(id);
   }
   CloseContextEpochs();  // so that the memory can be proved complete during the next capture
+  const CallSeries series(*driver_);
+  context_is_captured_.reset();
+  ReleaseLeaving(/*may_wait=*/false).IgnoreError();  // later calls try again
   return {};
 }
 
@@ -99,7 +144,8 @@ void DeviceHeap::MakeOrdinary(uint64_t id) {
         if (m->arena->owner() == stream.get()) m->idle_epoch = stream->timeline.open();
       }
     }
-    stream->key = {kNoStream};
+    // Segments of sources, and unsplit ones, stay nobody's supply until they go back.
+    stream->key = {kNoStream, 0, stream->has_segments() ? id : 0};
   }
   last_stream_ = nullptr;
   DeleteUnusedStreams();
@@ -154,6 +200,7 @@ uint64_t DeviceHeap::PoolRoom(const StreamHeap* owner) {
 // ---- Routes -------------------------------------------------------------------------------------
 
 uint64_t DeviceHeap::PoolOf(Stream stream) {
+  if (InsideSource::is_here()) return 0;
   std::shared_ptr<const Routes> routes;
   {
     MutexLock lock(heap_mu_);

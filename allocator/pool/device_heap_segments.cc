@@ -10,15 +10,11 @@ namespace weir {
 
 uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& request, const Rung& rung,
                                         DriverStatus* status) {
-  // The sizes that spare most driver calls for little waste: see PyTorch's allocator.
-  constexpr uint64_t kSmallSegment = 2 * kMiB, kLargeSegment = 20 * kMiB;
   Arena& arena = owner->ArenaFor(request.block);
   const uint64_t exact = AlignUp(request.block + request.alignment - kBlockAlignment, 2 * kMiB);
   uint64_t bytes = exact, gc_limit = 0;
   bool is_beyond_gc = false;
-  if (rung.within_soft_limit) {
-    bytes = std::max(exact, &arena == &owner->small ? kSmallSegment : kLargeSegment);
-  }
+  if (rung.within_soft_limit) bytes = SegmentBytes(*owner, request);
   {
     MutexLock lock(heap_mu_);
     const uint64_t hard = HardLimit();
@@ -62,17 +58,44 @@ uint64_t DeviceHeap::SegmentAndAllocate(StreamHeap* owner, const Request& reques
   records_.mappings.Unhold(1);
   if (!status->ok()) return 0;
   if (!covered) throw std::bad_alloc();  // no host memory for the index
+  InstallSegment(&arena, {at, bytes}, /*outer=*/nullptr);
+  return TryAllocate(owner, request);
+}
+
+uint64_t HeapState::SegmentBytes(const StreamHeap& owner, const Request& request) {
+  // The sizes that spare most driver calls for little waste: see PyTorch's allocator. What is not
+  // split, or comes from sources that expect them, has exactly its sizes.
+  constexpr uint64_t kSmallSegment = 2 * kMiB, kLargeSegment = 20 * kMiB;
+  const uint64_t exact = AlignUp(request.block + request.alignment - kBlockAlignment, 2 * kMiB);
+  const bool like_pytorch = owner.has_segments();
+  if (request.block <= (like_pytorch ? kMiB : kMaxSmallArenaBytes))
+    return std::max(exact, kSmallSegment);
+  if (like_pytorch && request.block >= kLargeSegment / 2) return exact;
+  return std::max(exact, kLargeSegment);
+}
+
+void HeapState::InstallSegment(Arena* arena, AddressRange range, Block* outer) {
+  handles_.Reserve(1);
+  arena->ReserveRegion();
+  records_.mappings.Reserve(1);
+  records_.blocks.Reserve(1);
   has_segments_.store(true, std::memory_order_relaxed);
-  Handle* segment = handles_.New(bytes);
+  Handle* segment = handles_.New(range.bytes);
+  segment->outer = outer;
   Mapping* mapping = records_.mappings.New();
-  mapping->at = at;
-  mapping->arena = &arena;
+  mapping->at = range.begin;
+  mapping->arena = arena;
   mapping->mapped = true;
   records_.Attach(mapping, segment);
-  WEIR_STAT_ADD(stats_, reserved_bytes, bytes);
+  WEIR_STAT_ADD(stats_, reserved_bytes, range.bytes);
   WEIR_STAT_ADD(stats_, handles, 1);
-  arena.AddSegment(segment);
-  return TryAllocate(owner, request);
+  if (IsOfSource(*segment)) source_bytes_ += range.bytes;
+  arena->AddSegment(segment);
+}
+
+bool HeapState::IsOfSource(const Handle& handle) {
+  const Arena* arena = handle.arena();
+  return arena != nullptr && arena->owner()->pool != nullptr && arena->owner()->pool->has_source();
 }
 
 }  // namespace weir

@@ -1,9 +1,11 @@
-// DeviceHeap: the heaps of streams.
+// DeviceHeap: the heaps of streams, and what is done for their frees between misses.
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/pool/device_heap.h"
+#include "allocator/vmm/remap_observers.h"
 
 namespace weir {
 namespace {
@@ -47,11 +49,12 @@ StreamHeap* DeviceHeap::StreamFor(StreamKey key, HeapError* error) {
                         : StreamTimeline::Kind::kStream;
   MutexLock lock(heap_mu_);
   if (StreamHeap* found = FindStream(key)) return found;
-  if (HeapError gone; key.pool != 0 && FindPool(key.pool, &gone) == nullptr) {
+  std::shared_ptr<CapturePool> pool;
+  if (HeapError gone; key.pool != 0 && (pool = FindPool(key.pool, &gone)) == nullptr) {
     key.pool = 0;  // released since the request was routed there
     if (StreamHeap* found = FindStream(key)) return found;
   }
-  auto made = std::make_unique<StreamHeap>(kind, key, granule_, &records_);
+  auto made = std::make_unique<StreamHeap>(kind, key, granule_, &records_, std::move(pool));
   if (options_.stitch && key.pool == 0) made->replay = std::make_unique<ContextReplay>();
   streams_.reserve(streams_.size() + 1);
   by_key_[key] = made.get();
@@ -80,8 +83,9 @@ HeapError DeviceHeap::StreamDestroyed(Stream stream) {
 
 void DeviceHeap::DeleteUnusedStreams() {
   const auto is_unused = [](const std::unique_ptr<StreamHeap>& s) {
-    return s->key == StreamKey{kNoStream} && s->borrowed == 0 && !s->timeline.has_deferred() &&
-           !s->timeline.has_markers() && s->small.IsEmpty() && s->large.IsEmpty();
+    return s->key.stream == kNoStream && (s->key.pool == 0 || s->is_leaving()) &&
+           s->borrowed == 0 && !s->timeline.has_deferred() && !s->timeline.has_markers() &&
+           s->small.IsEmpty() && s->large.IsEmpty();
   };
   for (const auto& [address, streams] : uses_) {
     for (const StreamHeap* stream : streams) {
@@ -92,6 +96,41 @@ void DeviceHeap::DeleteUnusedStreams() {
     if (is_unused(stream)) ReturnAddresses(stream.get());
   }
   std::erase_if(streams_, is_unused);
+}
+
+// ---- What frees wait for, at calls that are no misses
+// ---------------------------------------------
+
+void DeviceHeap::TryCompleteDeferred() {
+  if (RemapObservers::inside()) return;  // this thread holds the lock already
+  {
+    const MutexTryLock space(space_mu_);
+    if (!space.held()) return;  // a miss is under way and sees to it
+    try {
+      const CallSeries series(*driver_);
+      context_is_captured_.reset();
+      LookForHolders();
+      if (!CompleteDeferred(/*wait=*/false).is_fatal()) {
+        MarkFrees();
+        ReleaseLeaving(/*may_wait=*/false).IgnoreError();
+        ReleaseByPolicy();
+      }
+    } catch (const std::bad_alloc&) {
+      // Only a head start: a miss tries again.
+    }
+  }
+  GiveBackToSources();
+}
+
+void DeviceHeap::MarkFrees() {
+  for (StreamHeap* stream : Streams()) {
+    {
+      MutexLock lock(heap_mu_);
+      if (!stream->wants_marker(options_.marker_bytes)) continue;
+      stream->unmarked_bytes = 0;
+    }
+    Ask(&stream->timeline, /*close=*/true).IgnoreError();  // a miss tries again
+  }
 }
 
 }  // namespace weir

@@ -14,9 +14,12 @@ bool HeapState::IsComplete(const Handle& handle) {
   return true;
 }
 
-bool HeapState::IsSupply(const Handle& handle, bool moves) {
+bool HeapState::IsSupply(const Handle& handle, bool moves, bool pools_lend) {
   if (handle.pins > 0 || handle.stuck.load()) return false;
-  return handle.arena() == nullptr || (moves && handle.arena()->owner()->key.pool == 0);
+  if (handle.arena() == nullptr) return true;
+  const StreamHeap& owner = *handle.arena()->owner();
+  return moves &&
+         (owner.key.pool == 0 || (pools_lend && owner.may_lend() && !owner.has_segments()));
 }
 
 uint64_t HeapState::RoomBelow(uint64_t limit, uint64_t most) const {

@@ -7,15 +7,21 @@
 #include "allocator/pool/device_heap.h"
 #include "allocator/pool/stats.h"
 #include "allocator/vmm/map_executor.h"
+#include "allocator/vmm/remap_observers.h"
 
 namespace weir {
 
 HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
   if (HeapError error = CheckNotObserving(); !error.ok()) return error;
+  bool has_too_much = false;
+  {
+    MutexLock lock(heap_mu_);
+    has_too_much = stats_.reserved_bytes > keep_bytes;
+  }
+  GiveBackLeaving(/*may_wait=*/has_too_much);  // first: sources may give it back to this heap
   MutexLock space(space_mu_);
   const CallSeries series(*driver_);
   context_is_captured_.reset();
-  bool has_too_much = false;
   {
     MutexLock lock(heap_mu_);
     FlushCaches();
@@ -91,11 +97,22 @@ DriverStatus DeviceHeap::ReleaseHandle(Handle* handle) {
 DriverStatus DeviceHeap::ReleaseSegment(Handle* segment) {
   Arena* arena = segment->arena();
   const uint64_t at = segment->at();
+  const bool is_of_source = IsOfSource(*segment);
   {
     MutexLock lock(heap_mu_);
     if (!segment->is_idle() || !IsComplete(*segment)) return {};
+    leaving_.reserve(leaving_.size() + 1);
     arena->RemoveSegment(segment);
     segment->taken = true;
+  }
+  if (is_of_source) {
+    const StreamHeap& owner = *arena->owner();
+    RemapObservers::Get().Tell(driver_->ordinal(), at, segment->bytes, WEIR_REMAP_BEFORE_UNMAP);
+    MutexLock lock(heap_mu_);
+    leaving_.push_back({owner.pool, at, segment->bytes, owner.timeline.stream()});
+    source_bytes_ -= segment->bytes;
+    ForgetSegment(segment);
+    return {};
   }
   const uint64_t start_ns = driver_->NowNs();
   const DriverStatus status = FreeClassic(*driver_, at, segment->bytes);
@@ -107,13 +124,17 @@ DriverStatus DeviceHeap::ReleaseSegment(Handle* segment) {
     arena->AddSegment(segment);
     return status;
   }
+  ForgetSegment(segment);
+  return status;
+}
+
+void HeapState::ForgetSegment(Handle* segment) {
   WEIR_STAT_SUB(stats_, reserved_bytes, segment->bytes);
   WEIR_STAT_SUB(stats_, handles, 1);
   Mapping* mapping = segment->mappings;
   records_.Detach(mapping);
   records_.mappings.Delete(mapping);
   handles_.Delete(segment);
-  return status;
 }
 
 bool DeviceHeap::OwnsSegmentAt(uint64_t address) {

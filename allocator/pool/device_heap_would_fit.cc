@@ -66,6 +66,12 @@ uint64_t DeviceHeap::FitView::MissingInSegments(StreamHeap* owner, const Request
       if (b->state == BlockState::kReady && Fits(*b, request.block, request.alignment)) return 0;
     }
   }
+  if (owner->pool != nullptr && owner->pool->has_source()) {  // which is not asked
+    const uint64_t bytes = SegmentBytes(*owner, request), limit = heap_.stats_.memory_limit;
+    const uint64_t room = std::min(limit - std::min<uint64_t>(limit, heap_.stats_.reserved_bytes),
+                                   heap_.PoolRoom(owner));
+    return bytes > room ? bytes - room : 0;
+  }
   const uint64_t exact = AlignUp(request.block + request.alignment - kBlockAlignment, 2 * kMiB);
   uint64_t idle = 0;
   for (const Handle* h : supply_) idle += h->bytes;
@@ -86,12 +92,12 @@ bool DeviceHeap::FitView::IsOrdered(const StreamHeap* lender, const Block& ready
 }
 
 bool DeviceHeap::FitView::CanBorrow(const StreamHeap* taker, const Request& request) {
-  if (!heap_.options_.ladder.borrow || heap_.options_.borrow == Borrowing::kNever ||
-      taker->key.pool != 0) {
-    return false;
-  }
+  const bool may_borrow =
+      heap_.options_.ladder.borrow && heap_.options_.borrow != Borrowing::kNever;
+  if (taker->key.pool != 0) return false;
   for (const auto& lender : heap_.streams_) {
-    if (lender.get() == taker || lender->key.pool != 0) continue;
+    if (lender.get() == taker || (lender->key.pool != 0 && !lender->may_lend())) continue;
+    if (!may_borrow && !lender->may_lend()) continue;
     for (const Arena* arena : {&lender->small, &lender->large}) {
       Nodes nodes = Describe(*arena);
       int fitting = 0;
@@ -167,7 +173,7 @@ void DeviceHeap::FitView::Merge(uint64_t most) {
 
 uint64_t DeviceHeap::FitView::Missing(StreamHeap* owner, const Request& request) {
   if (request.size_class >= 0 && HasObject(owner, request.size_class)) return 0;
-  if (!heap_.driver_->has_vmm()) {
+  if (!heap_.driver_->has_vmm() || owner->has_segments()) {
     const uint64_t missing = MissingInSegments(owner, request);
     return missing == 0 || CanBorrow(owner, request) ? 0 : missing;
   }
@@ -215,14 +221,17 @@ HeapError DeviceHeap::WouldFit(uint64_t bytes, Stream stream, bool* fits, uint64
     *fits = false;
     return {};
   }
-  if (HeapError gone; key.pool != 0 && FindPool(key.pool, &gone) == nullptr) key.pool = 0;
+  std::shared_ptr<CapturePool> pool;
+  if (HeapError gone; key.pool != 0 && (pool = FindPool(key.pool, &gone)) == nullptr) key.pool = 0;
   const auto known = by_key_.find(key);
   if (known == by_key_.end() && !error.ok()) return error;
-  StreamHeap unknown(StreamTimeline::Kind::kStream, key, granule_, &records_);
+  StreamHeap unknown(StreamTimeline::Kind::kStream, key, granule_, &records_, std::move(pool));
   StreamHeap* owner = known != by_key_.end() ? known->second : &unknown;
   const CacheVisit visit(caches_);
   FitView view(*this, now);
-  *missing_bytes = view.Missing(owner, MakeRequest(bytes, kBlockAlignment));
+  *missing_bytes =
+      view.Missing(owner, owner->no_split() ? MakeBlockRequest(bytes, kBlockAlignment)
+                                            : MakeRequest(bytes, kBlockAlignment, key.pool != 0));
   *fits = *missing_bytes == 0;
   return {};
 }

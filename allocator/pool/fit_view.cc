@@ -69,7 +69,7 @@ void DeviceHeap::FitView::TakeFree(const Block& b) {
 }
 
 bool DeviceHeap::FitView::MayMove(const Handle& h) const {
-  return DeviceHeap::IsSupply(h, now_.moves);
+  return DeviceHeap::IsSupply(h, now_.moves, /*pools_lend=*/true);
 }
 
 void DeviceHeap::FitView::FindSupply() {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -26,6 +27,7 @@
 #include "allocator/pool/call_stack.h"
 #include "allocator/pool/capture_pool.h"
 #include "allocator/pool/growth_policy.h"
+#include "allocator/pool/request.h"
 #include "allocator/pool/stream_heap.h"
 #include "allocator/pool/thread_caches.h"
 #include "allocator/vmm/address_space.h"
@@ -34,6 +36,12 @@
 namespace weir {
 
 struct OomReport;
+
+// A block when it was exported, and the handles under it that are pinned for that.
+struct ExportedBlock {
+  uint64_t bytes;
+  AddressRange pinned;
+};
 
 class HeapState {
  protected:
@@ -64,9 +72,39 @@ class HeapState {
   // Whether its memory, when idle, may go anywhere, be it another address or the driver: a capture
   // pool keeps what it has, and so does who holds the pages.
   bool IsSupply(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_) {
-    return IsSupply(handle, moves_);
+    return IsSupply(handle, moves_, pools_lend_);
   }
-  static bool IsSupply(const Handle& handle, bool moves);
+  static bool IsSupply(const Handle& handle, bool moves, bool pools_lend);
+
+  // ---- device_heap_pins.cc ----
+  HeapError PinLocked(AddressRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  HeapError UnpinLocked(AddressRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  // Each handle once. An error if there is none somewhere in the range.
+  HeapError FindHandles(uint64_t address, uint64_t bytes, std::vector<Handle*>* handles)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  const Mapping* MappingAt(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  // device_heap_inspect.cc. What was asked for of what waits for streams, by address.
+  using PendingSizes = std::unordered_map<uint64_t, uint64_t>;
+  PendingSizes GatherPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  const Block* BlockAround(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  std::string VerifyPins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+
+  // ---- Segments: device_heap_segments.cc, device_heap_sources.cc ----
+  static uint64_t SegmentBytes(const StreamHeap& owner, const Request& request);
+  // Records of a segment that the driver or a source has given, or has got back.
+  void InstallSegment(Arena* arena, AddressRange range, Block* outer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mu_, heap_mu_);
+  void ForgetSegment(Handle* segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
+  static bool IsOfSource(const Handle& handle);
+  // Null if the pool is no more, or has no source.
+  std::shared_ptr<CapturePool> PoolWithSource(uint64_t id) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // Whether a source may have returned that. *outer: see Handle::outer.
+  HeapError CheckSegment(AddressRange segment, Block** outer) ABSL_LOCKS_EXCLUDED(heap_mu_);
+  // Calls sources: without any lock.
+  void GiveBack(const LeavingSegment& segment) const ABSL_LOCKS_EXCLUDED(space_mu_, heap_mu_);
+  void GiveBackToSources() ABSL_LOCKS_EXCLUDED(heap_mu_);
+  std::shared_ptr<CapturePool> FindPool(uint64_t id, HeapError* error)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(heap_mu_);
 
   using StreamList = absl::InlinedVector<StreamHeap*, 2>;
 
@@ -92,7 +130,12 @@ class HeapState {
       ABSL_GUARDED_BY(heap_mu_);
   StreamHeap* last_stream_ ABSL_GUARDED_BY(heap_mu_) = nullptr;  // that FindStream found
   std::vector<ThreadCache*> caches_ ABSL_GUARDED_BY(heap_mu_);
-  std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);
+  std::vector<std::shared_ptr<CapturePool>> pools_ ABSL_GUARDED_BY(heap_mu_);  // not released
+  uint64_t newest_pool_ ABSL_GUARDED_BY(heap_mu_) = 0;                         // the largest id
+  std::vector<LeavingSegment> leaving_ ABSL_GUARDED_BY(heap_mu_);
+  uint64_t source_bytes_ ABSL_GUARDED_BY(heap_mu_) = 0;  // of reserved bytes, those of sources
+  // The last rung of a miss: what pools with use_on_oom have idle is everybody's supply.
+  bool pools_lend_ ABSL_GUARDED_BY(heap_mu_) = false;
   std::shared_ptr<const Routes> routes_ ABSL_GUARDED_BY(heap_mu_) = std::make_shared<Routes>();
   std::atomic<bool> has_routes_{false};
   bool has_spares_ ABSL_GUARDED_BY(heap_mu_) = false;  // that were made in advance, perhaps
@@ -101,6 +144,9 @@ class HeapState {
   std::unordered_map<std::pair<uint64_t, uint64_t>, uint64_t,
                      absl::Hash<std::pair<uint64_t, uint64_t>>>
       pinned_ ABSL_GUARDED_BY(heap_mu_);
+  // device_heap_share.cc: exported blocks by their begin, and imported ranges.
+  std::multimap<uint64_t, ExportedBlock> exports_ ABSL_GUARDED_BY(heap_mu_);
+  std::map<uint64_t, uint64_t> imports_ ABSL_GUARDED_BY(space_mu_);  // begin, bytes
   // False: nothing that is mapped is unmapped or mapped elsewhere, for nobody knows who holds it.
   // Set under both locks by whoever may change mappings.
   bool moves_ ABSL_GUARDED_BY(heap_mu_) = true;

@@ -30,6 +30,13 @@ struct Known {
   bool addresses_exhausted = false;
 };
 
+// What a pool with a source finds out before it asks for a segment.
+struct SourceStep {
+  bool released = false;  // the pool, since the request was routed to it
+  uint64_t bytes = 0;     // of the segment
+  uint64_t room = 0;      // below the limits
+};
+
 struct Ladder {
   struct Step {
     bool tried = false;
@@ -40,6 +47,7 @@ struct Ladder {
   // fits. 0: it lacks addresses, not memory.
   uint64_t missing = 0;
   uint64_t missing_in_pool = 0;  // what of it the limit of the request's capture pool forbids
+  bool source_refused = false;   // the source of the request's pool had no segment to give
   uint64_t driver_free = 0;      // at that time
   bool driver_known = false;
   bool captured = false;         // a stream of the context was being captured, which forbade proofs

@@ -73,6 +73,13 @@ std::vector<OomReport::Change> ChangesThatHelp(const OomReport& r) {
         {absl::StrCat("ask for less: the device has only ", FormatBytes(r.total)), 0, true});
     return changes;
   }
+  if (r.ladder.source_refused) {
+    changes.push_back({absl::StrCat("the source of the pool returned NULL for a segment of ",
+                                    FormatBytes(missing),
+                                    ": free blocks of the pool, or let the source have more"),
+                       missing, true});
+    return changes;
+  }
   if (missing == 0) {
     changes.push_back(
         {"give idle memory back (weir_empty_cache): no addresses are left for a "

@@ -20,13 +20,19 @@ struct Request {
   ContextReplay::Context context = {};  // of large requests, with stitching
 };
 
-inline Request MakeRequest(uint64_t bytes, uint64_t alignment) {
-  if (bytes <= kMaxSmallBytes && alignment <= kBlockAlignment) {
-    return {bytes, kSpanAlignment, SizeClassOf(bytes), kSpanBytes};
-  }
+// Served by a block of its own, however small it is.
+inline Request MakeBlockRequest(uint64_t bytes, uint64_t alignment) {
   // Blocks of their own are larger than any small object: the pointer index relies on it.
   const uint64_t least = std::max(bytes, kMaxSmallBytes + kBlockAlignment);
   return {bytes, std::max(alignment, kBlockAlignment), -1, AlignUp(least, kBlockAlignment)};
+}
+
+// In pools spans lie on multiples of their size, so that an object's address says where its span
+// begins (device_heap_restore.h).
+inline Request MakeRequest(uint64_t bytes, uint64_t alignment, bool in_pool) {
+  if (bytes > kMaxSmallBytes || alignment > kBlockAlignment)
+    return MakeBlockRequest(bytes, alignment);
+  return {bytes, in_pool ? kSpanBytes : kSpanAlignment, SizeClassOf(bytes), kSpanBytes};
 }
 
 enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };

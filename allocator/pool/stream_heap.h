@@ -12,6 +12,7 @@
 
 #include "allocator/block/arena.h"
 #include "allocator/block/span.h"
+#include "allocator/pool/capture_pool.h"
 #include "allocator/pool/context_replay.h"
 #include "allocator/pool/heap_error.h"
 #include "allocator/stream/timeline.h"
@@ -41,23 +42,42 @@ struct StreamKey {
 
 struct StreamHeap {
   StreamHeap(StreamTimeline::Kind kind, StreamKey stream_key, uint64_t granule,
-             HeapRecords* records)
+             HeapRecords* records, std::shared_ptr<CapturePool> of_pool = nullptr)
       : key(stream_key),
+        pool(std::move(of_pool)),
         timeline(kind, stream_key.stream),
         small(granule, this, records),
-        large(granule, this, records, /*is_large=*/true) {}
+        large(granule, this, records, /*is_large=*/true) {
+    small.set_no_split(no_split());
+    large.set_no_split(no_split());
+  }
 
-  Arena& ArenaFor(uint64_t bytes) { return bytes <= kMaxSmallArenaBytes ? small : large; }
+  // Without splitting, small segments serve what would have one of their size to itself.
+  Arena& ArenaFor(uint64_t bytes) {
+    return bytes <= (no_split() ? kMiB : kMaxSmallArenaBytes) ? small : large;
+  }
+  bool no_split() const { return pool != nullptr && pool->no_split; }
+  // Whether its memory is classic segments, whatever the device can do.
+  bool has_segments() const { return pool != nullptr && pool->has_segments(); }
+  // Heap lock. Whether requests that are not of its pool may have what is idle here.
+  bool may_lend() const { return pool != nullptr && pool->users > 0 && pool->use_on_oom; }
+  // Heap lock. Whether its pool was released and must give what it has back to where it came from.
+  bool is_leaving() const { return has_segments() && pool->users == 0; }
 
   // Whether another stream key means the same stream, whatever the pools.
   bool IsStream(const StreamKey& other) const {
     return key.stream == other.stream && key.thread == other.thread;
   }
+  // A stream's own frees need a marker only when another stream wants them: it is recorded later
+  // than for frees that wait.
+  bool wants_marker(uint64_t marker_bytes) const { return unmarked_bytes >= 2 * marker_bytes; }
   // Whether it serves memory that any stream may use.
   bool is_any() const { return timeline.stream() == kAnyStream; }
 
   // Heap lock. Of kNoStream once the stream is destroyed: its handle may then mean another one.
   StreamKey key;
+  // Whose requests its memory was taken for; null: ordinary ones. Stays when the pool is released.
+  const std::shared_ptr<CapturePool> pool;
   StreamTimeline timeline;
   Arena small;  // spans, and blocks of up to 256 KiB
   Arena large;

@@ -16,8 +16,8 @@ class CaptureFixture : public HeapFixture {
  public:
   using HeapFixture::HeapFixture;
 
-  uint64_t NewPool() {
-    REQUIRE(heap().CreatePool(++last_pool_).ok());
+  uint64_t NewPool(const weir_pool_options_t& options = {}) {
+    REQUIRE(heap().CreatePool(++last_pool_, options).ok());
     return last_pool_;
   }
   void Begin(uint64_t pool) { REQUIRE(heap().BeginRoute(pool, nullptr, nullptr).ok()); }
