@@ -134,6 +134,25 @@ void* weir_malloc_async_device(size_t bytes, int device, weir_stream_t stream) {
   return AllocateFromHeap(cache, bytes, device, stream);
 }
 
+void* weir_malloc_padded_async_device(size_t bytes, size_t padded, int device,
+                                      weir_stream_t stream) {
+  void* result = nullptr;
+  Guarded([&]() -> HeapError {
+    if (padded < bytes || padded - bytes > bytes) {
+      return {WEIR_ERROR_INVALID_ARGUMENT,
+              absl::StrCat("padded is ", padded, " for ", bytes,
+                           " bytes; it can be from bytes up to 2 * bytes")};
+    }
+    HeapError error;
+    weir::DeviceSlot* slot = SlotOf(device, &error);
+    if (slot == nullptr) return error;
+    result = PointerOf(slot->With(
+        [&](auto& heap) { return heap.Allocate(bytes, kBlockAlignment, stream, &error, padded); }));
+    return error;
+  });
+  return result;
+}
+
 void* weir_aligned_alloc_async(size_t alignment, size_t bytes, weir_stream_t stream) {
   return AllocateOnThread(bytes, alignment, stream);
 }

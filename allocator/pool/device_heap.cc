@@ -87,15 +87,19 @@ DeviceHeap::~DeviceHeap() {
 
 // ---- Allocation ---------------------------------------------------------------------------------
 
-uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error) {
+uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error,
+                              uint64_t padded) {
+  padded = std::max(padded, bytes);
   StreamKey key = KeyOf(stream);
-  if (const uint64_t total = driver_->total_bytes(); bytes > total) {
+  if (const uint64_t total = driver_->total_bytes(); padded > total) {
     Ladder nothing_tried;
-    nothing_tried.missing = AlignUp(bytes - total, granule_);
-    *error = OutOfMemory(key, {bytes, alignment, -1, bytes}, nothing_tried);
+    nothing_tried.missing = AlignUp(padded - total, granule_);
+    *error = OutOfMemory(key, {bytes, alignment, -1, padded}, nothing_tried);
     return 0;
   }
-  const bool is_cached = bytes <= ThreadCache::kMaxBytes && alignment <= kBlockAlignment;
+  // A cache takes what was asked for the size of the object.
+  const bool is_cached =
+      bytes <= ThreadCache::kMaxBytes && alignment <= kBlockAlignment && padded == bytes;
   if (is_cached) {
     ThreadCache* cache = ThreadCaches::Find(this, key.stream);
     const uint64_t address =
@@ -103,7 +107,8 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     if (address != 0) return address;
   }
   if (has_routes_.load(std::memory_order_relaxed)) key.pool = PoolOf(stream);
-  Request request = MakeRequest(bytes, alignment, key.pool != 0);
+  Request request = MakeRequest(padded, alignment, key.pool != 0);
+  request.bytes = bytes;
   uint64_t address = 0;
   {
     MutexLock lock(heap_mu_);

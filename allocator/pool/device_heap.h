@@ -71,7 +71,7 @@ class DeviceHeap : private HeapCounts {
   const DeviceDriver& driver() const { return *driver_; }
 
   // The functions of weir.h, for this device. Pointers are device addresses.
-  uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error);
+  uint64_t Allocate(uint64_t bytes, uint64_t align, Stream s, HeapError* error, uint64_t padded = 0);
   HeapError Free(uint64_t address) { return FreeAsync(address, kAnyStream); }
   HeapError FreeAsync(uint64_t address, Stream stream);
   HeapError FreeOrdered(uint64_t address);

@@ -45,7 +45,8 @@ PassthroughHeap::PassthroughHeap(std::unique_ptr<DeviceDriver> driver, const Hea
 }
 
 uint64_t PassthroughHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
-                                   HeapError* error) {
+                                   HeapError* error, uint64_t padded) {
+  bytes = std::max(bytes, padded);
   if (*error = Trim(0); !error->ok()) return 0;
   uint64_t taken = std::max<uint64_t>(bytes, 1);  // the driver refuses 0
   {

@@ -33,7 +33,8 @@ class PassthroughHeap {
 
   const DeviceDriver& driver() const { return *driver_; }
 
-  uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error);
+  uint64_t Allocate(uint64_t bytes, uint64_t alignment, Stream stream, HeapError* error,
+                    uint64_t padded = 0);  // counts padding as requested
   HeapError Free(uint64_t address) { return FreeAsync(address, nullptr); }
   HeapError FreeAsync(uint64_t address, Stream stream);
   HeapError FreeOrdered(uint64_t address);

@@ -37,6 +37,30 @@ TEST_CASE("a request of no bytes gives a block of its own", "[capi]") {
   CHECK(weir_free_async(second, nullptr) == WEIR_OK);
 }
 
+TEST_CASE("a padded block has the room, and counts as what was asked", "[capi]") {
+  const SimulatedWeir weir;
+  if (IsPassthrough()) return;
+  for (const auto& [bytes, padded] : {std::pair<size_t, size_t>{700, 1024},
+                                      {17000, 32768},
+                                      {100 * 1024, 128 * 1024},
+                                      {5 << 20, 8 << 20},
+                                      {4096, 4096}}) {
+    INFO(bytes);
+    const uint64_t before = SimulatedWeir::Stats(0).requested_bytes;
+    void* block = weir_malloc_padded_async_device(bytes, padded, 0, nullptr);
+    REQUIRE(block != nullptr);
+    CHECK(weir_usable_size(block) >= padded);
+    CHECK(SimulatedWeir::Stats(0).requested_bytes == before + bytes);
+    CHECK(weir_free_ordered(block) == WEIR_OK);
+    CHECK(SimulatedWeir::Stats(0).requested_bytes == before);
+  }
+  for (const size_t wrong : {99, 202}) {
+    CHECK(weir_malloc_padded_async_device(100, wrong, 0, nullptr) == nullptr);
+    CHECK(weir_last_status() == WEIR_ERROR_INVALID_ARGUMENT);
+  }
+  CHECK(weir_verify() == WEIR_OK);
+}
+
 TEST_CASE("every power of two up to 2 MiB is an alignment, and nothing else is", "[capi]") {
   const SimulatedWeir weir;
   for (size_t alignment = 1; alignment <= 2 * kMiB; alignment *= 2) {

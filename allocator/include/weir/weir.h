@@ -95,6 +95,11 @@ WEIR_API void* weir_aligned_alloc_async(size_t alignment, size_t bytes, weir_str
 WEIR_API void* weir_aligned_alloc_async_device(size_t alignment, size_t bytes, int device,
                                                weir_stream_t stream);
 
+/* The same in a block that has room for `padded` bytes, from `bytes` up to twice as many; `bytes`
+ * count as requested. For who rounds sizes up so that more of them are equal. */
+WEIR_API void* weir_malloc_padded_async_device(size_t bytes, size_t padded, int device,
+                                               weir_stream_t stream);
+
 /* Frees a block of any of the functions above. NULL is allowed. The memory is reused when all work
  * submitted to the device before the call is complete. Any other pointer is an error: foreign
  * pointers and pointers into a block WEIR_ERROR_NOT_OWNED, a second free WEIR_ERROR_DOUBLE_FREE
