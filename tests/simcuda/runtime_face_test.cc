@@ -344,12 +344,14 @@ TEST_CASE("a variable has memory on each device", "[simcuda][runtime]") {
 
 TEST_CASE("what the device cannot do is not supported", "[simcuda][runtime]") {
   const RuntimeMachine machine;
-  char* const memory = NewRuntimeMemory();
-  cudaIpcMemHandle_t handle;
-  CHECK(cudaIpcGetMemHandle(&handle, memory) == cudaErrorNotSupported);
-  cudaIpcEventHandle_t event_handle;
-  CHECK(cudaIpcGetEventHandle(&event_handle, NewRuntimeEvent()) == cudaErrorNotSupported);
-  CHECK(cudaGraphDebugDotPrint(nullptr, "", 0) == cudaErrorNotSupported);
+  cudaLibrary_t library = nullptr;
+  CHECK(cudaLibraryLoadFromFile(&library, "code.cubin", nullptr, nullptr, 0, nullptr, nullptr, 0) ==
+        cudaErrorNotSupported);
+  unsigned int kernels = 0;
+  CHECK(cudaLibraryGetKernelCount(&kernels, library) == cudaErrorInvalidResourceHandle);
+  cudaGraphConditionalHandle condition;
+  CHECK(cudaGraphConditionalHandleCreate(&condition, nullptr, 0, 0) == cudaErrorNotSupported);
+  CHECK(cudaGetLastError() == cudaErrorNotSupported);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace weir::sim {
   F(cuMemExportToShareableHandle, 10020) F(cuMemImportFromShareableHandle, 10020) \
   F(cuMemAllocPitch, 3020) F(cuMemAllocManaged, 6000) F(cuMemGetAddressRange, 3020) \
   F(cuPointerGetAttribute, 4000) F(cuPointerGetAttributes, 7000) F(cuPointerSetAttribute, 6000) \
-  F(cuIpcGetMemHandle, 4010) F(cuMemAllocHost, 3020) F(cuMemHostRegister, 6050) \
+  F(cuIpcGetMemHandle, 4010) F(cuIpcOpenMemHandle, 11000) F(cuIpcCloseMemHandle, 4010) F(cuIpcGetEventHandle, 4010) F(cuIpcOpenEventHandle, 4010) F(cuMemAllocHost, 3020) F(cuMemHostRegister, 6050) \
   F(cuMemHostUnregister, 4000) F(cuMemHostGetDevicePointer, 3020) F(cuMemHostGetFlags, 2030) \
   F(cuMemAllocFromPoolAsync, 11020) F(cuMemPoolCreate, 11020) F(cuMemPoolDestroy, 11020) \
   F(cuMemPoolTrimTo, 11020) F(cuMemPoolSetAttribute, 11020) F(cuMemPoolSetAccess, 11020) \

@@ -1,6 +1,4 @@
 // Virtual memory management of the simulated device: each argument rule has a test that breaks it.
-#include <unistd.h>
-
 #include "tests/simcuda/space_fixture.h"
 
 namespace weir::sim {
@@ -280,41 +278,6 @@ TEST_CASE("memory of a released handle is not seen by a new one", "[vmm]") {
   CHECK(fresh != handle);
   MapAt(base, kGranule, fresh);
   CHECK(ByteAt(base) != 77);
-}
-
-TEST_CASE("an exported handle is imported as another handle of the same memory", "[vmm]") {
-  Machine machine;
-  CUmemAllocationProp prop = DeviceMemory();
-  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  CUmemGenericAllocationHandle handle = 0;
-  REQUIRE(Gpu().cuMemCreate(&handle, kGranule, &prop, 0) == CUDA_SUCCESS);
-  int fd = -1;
-  const auto posix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  REQUIRE(Gpu().cuMemExportToShareableHandle(&fd, handle, posix, 0) == CUDA_SUCCESS);
-  const auto import = [posix](int from, CUmemGenericAllocationHandle* to) {
-    return Gpu().cuMemImportFromShareableHandle(
-        to, reinterpret_cast<void*>(static_cast<intptr_t>(from)), posix);
-  };
-  CUmemGenericAllocationHandle imported = 0;
-  REQUIRE(import(fd, &imported) == CUDA_SUCCESS);
-  CHECK(imported != handle);
-  REQUIRE(Gpu().cuMemRelease(handle) == CUDA_SUCCESS);
-  CHECK(UsedBytes(0) == kGranule);
-  const CUdeviceptr base = NewReservation(kGranule);
-  MapAt(base, kGranule, imported);
-  FillNow(base, 1, 1);
-
-  CHECK(import(-1, &handle) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(Gpu().cuMemExportToShareableHandle(&fd, handle, posix, 0) == CUDA_ERROR_INVALID_VALUE);
-  const CUmemGenericAllocationHandle plain = NewHandle();  // did not ask to be shareable
-  int other = -1;
-  CHECK(Gpu().cuMemExportToShareableHandle(&other, plain, posix, 0) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(Gpu().cuMemExportToShareableHandle(&other, imported, CU_MEM_HANDLE_TYPE_FABRIC, 0) ==
-        CUDA_ERROR_NOT_SUPPORTED);
-  REQUIRE(Gpu().cuMemRelease(imported) == CUDA_SUCCESS);
-  REQUIRE(Gpu().cuMemUnmap(base, kGranule) == CUDA_SUCCESS);
-  CHECK(import(fd, &imported) == CUDA_ERROR_INVALID_VALUE);  // the memory is gone
-  close(fd);
 }
 
 TEST_CASE("virtual memory management needs no context", "[vmm]") {

@@ -130,7 +130,8 @@ AccessRights AddressSpace::RightsAt(const Range& range, CUdeviceptr address) con
       return {};
     case RangeKind::kPool:
       return range.pool->rights;
-    case RangeKind::kClassic: {
+    case RangeKind::kClassic:
+    case RangeKind::kOpened: {
       AccessRights rights;
       for (int device = 0; device < 32; ++device) {
         const bool peer = ((peer_access_[device] >> range.device) & 1) != 0;
@@ -163,6 +164,7 @@ bool AddressSpace::Allows(const Range& range, int device, CUdeviceptr address, u
     case RangeKind::kPool:
       return range.pool->rights.Allows(device, write);
     case RangeKind::kClassic:
+    case RangeKind::kOpened:
       return device == range.device || ((peer_access_[device] >> range.device) & 1) != 0;
     case RangeKind::kManaged:
     case RangeKind::kPinned:

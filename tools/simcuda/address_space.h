@@ -33,7 +33,13 @@ struct AccessRights {
   CUmemAccess_flags Get(int device) const;
 };
 
-enum class RangeKind { kMapping, kClassic, kManaged, kPool, kPinned, kRegistered };
+enum class RangeKind { kMapping, kClassic, kOpened, kManaged, kPool, kPinned, kRegistered };
+
+// Of classic memory of another process, opened here.
+struct OpenedHandle {
+  CUipcMemHandle handle;
+  uint64_t opens = 1;
+};
 
 struct Pool;
 
@@ -49,6 +55,7 @@ struct Range {
   CUdeviceptr reservation = 0;              // kMapping: base of the reservation it lies in
   unsigned int host_flags = 0;              // kPinned, kRegistered
   Pool* pool = nullptr;                     // kPool
+  std::unique_ptr<OpenedHandle> opened;     // kOpened
   bool free_queued = false;                 // kPool: cuMemFreeAsync was called
   bool sync_memops = false;
   // kMapping: rights by parts, ordered; each part ends at this offset, the last at `bytes`.

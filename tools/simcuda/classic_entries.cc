@@ -20,7 +20,7 @@ constexpr uint64_t kPitchAlignment = 512;
 CUresult SimMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   Simulator& sim = Simulator::Get();
   if (free_bytes == nullptr || total_bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Arena& arena = *sim.device(sim.current_device()).arena;
+  Arena& arena = *sim.device(sim.current_device()).arena;
   *free_bytes = arena.available();
   *total_bytes = arena.capacity();
   return CUDA_SUCCESS;

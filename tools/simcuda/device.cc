@@ -5,6 +5,7 @@
 
 #include "tools/simcuda/device_attributes.h"
 #include "tools/simcuda/entry.h"
+#include "tools/simcuda/faces.h"
 #include "tools/simcuda/simulator.h"
 
 namespace weir::sim {
@@ -92,6 +93,7 @@ CUresult SimInit(unsigned int flags) {
         stderr);
     return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   }
+  if (sim.wrong_environment) return CUDA_ERROR_INVALID_VALUE;  // it was said when it was found
   sim.used = sim.initialized = true;
   return CUDA_SUCCESS;
 }
@@ -139,9 +141,7 @@ CUresult SimDeviceGetName(char* name, int bytes, CUdevice device) {
 CUresult SimDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckDevice(device); result != CUDA_SUCCESS) return result;
-  std::memcpy(uuid->bytes, "weir-simulated", 14);
-  uuid->bytes[14] = 0;
-  uuid->bytes[15] = static_cast<char>(device);
+  simcuda_uuid(device, reinterpret_cast<unsigned char*>(uuid->bytes));
   return CUDA_SUCCESS;
 }
 

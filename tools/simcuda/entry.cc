@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tools/simcuda/simulator.h"
+#include "tools/simcuda/user_object.h"
 
 namespace weir::sim {
 namespace {
@@ -62,6 +63,10 @@ EntryScope::EntryScope(EntryId id) : id_(id) {
     refusal_ = CUDA_ERROR_NOT_PERMITTED;
     return;
   }
+  if (Simulator::InForkedChild()) {
+    refusal_ = CUDA_ERROR_NOT_INITIALIZED;
+    return;
+  }
   if (g_hooked_entry.load(std::memory_order_relaxed) == id) RunHook(id);
   Simulator& sim = Simulator::Get();  // may throw, at first use
   sim.lock().lock();
@@ -75,6 +80,7 @@ EntryScope::~EntryScope() {
   Simulator& sim = Simulator::Get();
   sim.virtual_time_ns += sim.costs().Price(id_, t_work.handles, t_work.bytes);
   sim.lock().unlock();
+  UserObject::RunDestructors();
 }
 
 CUresult EntryScope::Check() {

@@ -1,7 +1,8 @@
 // The wrapper through which every call of an entry point goes. In this order: counts the call;
-// refuses it inside a host function (800); takes the simulator's lock; refuses it after
-// Deinitialize (4); applies injected faults; checks initialization (3), sticky errors, the current
-// context (201) and stream captures (900); runs the implementation; charges the modelled cost.
+// refuses it inside a host function (800) and in a forked child (3); takes the simulator's lock;
+// refuses it after Deinitialize (4); applies injected faults; checks initialization (3), sticky
+// errors, the current context (201) and stream captures (900); runs the implementation; charges the
+// modelled cost.
 //
 // An implementation is a plain function with the driver's signature, declared by entry_points.h. It
 // runs with the lock held and finds everything through Simulator::Get().

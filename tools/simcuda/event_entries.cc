@@ -1,5 +1,8 @@
 // Entry points of events. An event is a mark: a record replaces it, a wait copies it at the call,
 // so that later records and the destruction of the event change nothing for who waits already.
+#include <chrono>
+#include <thread>
+
 #include "tools/simcuda/time_entries.h"
 
 namespace weir::sim {
@@ -19,6 +22,33 @@ CUresult CheckHostUse(const Event& event) {
     return CUDA_ERROR_CAPTURED_EVENT;
   }
   return Time().captures().Check(CaptureClass::kUnsafe);
+}
+
+// Waits for a record by another process, without the lock. There is nobody to say that it will
+// never come, so the wait ends after a while as for a deadlock.
+CUresult WaitElsewhere(const std::shared_ptr<SharedEvent>& event) {
+  constexpr auto kPatience = std::chrono::seconds(30);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  std::mutex& lock = Simulator::Get().lock();
+  lock.unlock();
+  bool complete = event->IsComplete();
+  while (!complete && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    complete = event->IsComplete();
+  }
+  lock.lock();
+  return complete ? CUDA_SUCCESS : CUDA_ERROR_TIMEOUT;
+}
+
+// A record of all streams of a device at once: it has executed when the host has waited for it.
+CUresult RecordForOthers(Event& event) {
+  event.shared_record = event.shared->Record();
+  const std::shared_ptr<SharedEvent> shared = event.shared;
+  const uint64_t record = event.shared_record;
+  const Mark mark = event.mark;
+  const CUresult result = Time().Wait(mark, event.device);
+  shared->Complete(record);
+  return result;
 }
 
 // A wait by a stream, when the event or the stream is part of a capture.
@@ -53,6 +83,10 @@ CUresult SimEventCreate(CUevent* event, unsigned int flags) {
   auto created = std::make_shared<Event>();
   created->device = CurrentDevice();
   created->timed = timed;
+  if (shared) {
+    created->shared = SharedEvent::Create();
+    if (created->shared == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *event = Time().events().Add(std::move(created));
   return CUDA_SUCCESS;
 }
@@ -86,11 +120,22 @@ CUresult SimEventRecord(CUevent handle, CUstream stream_handle) {
       return CUDA_SUCCESS;
     };
   }
-  time.Enqueue(stream, std::move(operation));
+  if (event->shared != nullptr) {
+    event->shared_record = event->shared->Record();
+    operation.body = [shared = event->shared, record = event->shared_record] {
+      shared->Complete(record);
+      return CUDA_SUCCESS;
+    };
+  }
+  time.Enqueue(stream, std::move(operation), {}, /*even_after_errors=*/event->shared != nullptr);
   event->recorded = true;
   event->capture = nullptr;
   event->mark = TimelineState::TailOf(stream);
-  time.RunAhead();
+  if (event->shared != nullptr) {
+    time.executor().RunDownTo(0);
+  } else {
+    time.RunAhead();
+  }
   return CUDA_SUCCESS;
 }
 
@@ -111,6 +156,7 @@ CUresult SimStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int
     return WaitInCapture(stream, *event);
   }
   if (const CUresult result = time.CheckLegacy(*stream); result != CUDA_SUCCESS) return result;
+  if (event->recorded_elsewhere()) return WaitElsewhere(event->shared);  // the host waits for it
   if (!event->recorded) return CUDA_SUCCESS;
   time.Enqueue(stream, time.EventWaitOperation("cuStreamWaitEvent"), {&event->mark, 1});
   time.RunAhead();
@@ -121,6 +167,9 @@ CUresult SimEventQuery(CUevent handle) {
   const std::shared_ptr<Event> event = Time().events().Find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult result = CheckHostUse(*event); result != CUDA_SUCCESS) return result;
+  if (event->recorded_elsewhere()) {
+    return event->shared->IsComplete() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  }
   if (!event->recorded) return CUDA_SUCCESS;
   const Mark mark = event->mark;  // another thread may record it meanwhile
   return Time().Query(mark, event->device);
@@ -130,6 +179,7 @@ CUresult SimEventSynchronize(CUevent handle) {
   const std::shared_ptr<Event> event = Time().events().Find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult result = CheckHostUse(*event); result != CUDA_SUCCESS) return result;
+  if (event->recorded_elsewhere()) return WaitElsewhere(event->shared);
   if (!event->recorded) return CUDA_SUCCESS;
   const Mark mark = event->mark;
   return WaitAsSynchronization(mark, event->device);
@@ -160,6 +210,7 @@ CUresult SimCtxRecordEvent(CUcontext context, CUevent handle) {
   event->recorded = true;
   event->capture = nullptr;
   event->mark = time.DeviceMark(device);
+  if (event->shared != nullptr) return RecordForOthers(*event);
   event->time = std::make_shared<uint64_t>(time.executed());
   return CUDA_SUCCESS;
 }
@@ -175,6 +226,7 @@ CUresult SimCtxWaitEvent(CUcontext context, CUevent handle) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   if (time.captures().InvalidateDevice(device)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (event->recorded_elsewhere()) return WaitElsewhere(event->shared);
   if (!event->recorded) return CUDA_SUCCESS;
   const std::vector<std::shared_ptr<Stream>> streams = time.StreamsOf(device);
   for (const std::shared_ptr<Stream>& stream : streams) {

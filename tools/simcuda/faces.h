@@ -16,6 +16,12 @@ WEIR_SIM_API void simcuda_refuse(int refuse);
 // the devices made as WEIR_CONF says (sim_memory, sim_devices) when they are first used. If it is
 // wrong, the driver does not initialize and one line on stderr says why.
 WEIR_SIM_API void simcuda_attach_face(void);
+// How many devices there are or will be, without starting anything.
+WEIR_SIM_API int simcuda_planned_devices(void);
+// The identifier that a device has (cuDeviceGetUuid): 16 bytes.
+WEIR_SIM_API void simcuda_uuid(int device, unsigned char* bytes);
+// Whether this is a child of a process that had initialized CUDA: every call fails.
+WEIR_SIM_API int simcuda_in_forked_child(void);
 // The device of the calling thread's current context, -1 if none is current. Neither counted nor
 // locked: what the real runtime reads without a call of the driver.
 WEIR_SIM_API int simcuda_current_device(void);

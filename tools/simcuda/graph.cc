@@ -41,6 +41,7 @@ uint32_t NodeIndex(CUgraph graph, const Graph& contents, CUgraphNode node) {
 std::shared_ptr<GraphExec> Instantiate(const Graph& graph) {
   auto exec = std::make_shared<GraphExec>();
   exec->nodes = graph.nodes;
+  exec->user_objects = graph.user_objects;
   const size_t count = exec->nodes.size();
   exec->successors.resize(count);
   exec->chain.resize(count);

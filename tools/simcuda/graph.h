@@ -19,6 +19,7 @@
 #include "tools/simcuda/operation.h"
 #include "tools/simcuda/random.h"
 #include "tools/simcuda/stream.h"
+#include "tools/simcuda/user_object.h"
 
 namespace weir::sim {
 
@@ -31,6 +32,7 @@ struct GraphNode {
 struct Graph {
   std::vector<GraphNode> nodes;
   bool capturing = false;
+  std::vector<UserReferences> user_objects;
 
   // Which nodes are among these or needed by them.
   std::vector<bool> WithAncestors(const std::vector<uint32_t>& tail) const;
@@ -53,6 +55,7 @@ struct GraphExec {
   std::vector<uint64_t> chain_length;
   std::vector<Lane> lanes;  // by chain; owned, given back when the executable is destroyed
   Mark last_launch;         // launches of one executable do not overlap
+  std::vector<UserReferences> user_objects;
 };
 using GraphExecTable = HandleTable<GraphExec, CUgraphExec, 0x54>;
 

@@ -118,4 +118,26 @@ CUresult SimGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* dependencies
   return SimGraphNodeGetDependenciesV2(node, dependencies, nullptr, count);
 }
 
+// There are no memory nodes, so graphs hold no memory.
+CUresult SimDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute,
+                                       void* value) {
+  if (!Simulator::Get().IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (value == nullptr || attribute < CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ||
+      attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *static_cast<cuuint64_t*>(value) = 0;
+  return CUDA_SUCCESS;
+}
+
+// The high watermarks can be set to 0, nothing else can be set.
+CUresult SimDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute,
+                                       void* value) {
+  if (!Simulator::Get().IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  const bool high = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
+                    attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+  const bool zero = value != nullptr && *static_cast<const cuuint64_t*>(value) == 0;
+  return high && zero ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace weir::sim

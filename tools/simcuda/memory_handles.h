@@ -39,12 +39,6 @@ class MemoryHandles {
     return handles_.at(handle).properties;
   }
 
-  // A file descriptor that names the physical object, for Import in this process; -1 and errno if
-  // the system refuses. It does not keep the memory alive (a real one does).
-  static int Export(const MemoryHandle& handle);
-  // 0 if the descriptor names no object that lives in this process.
-  CUmemGenericAllocationHandle Import(int fd);
-
  private:
   void EraseIfDead(CUmemGenericAllocationHandle handle);
 

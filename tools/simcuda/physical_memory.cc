@@ -28,8 +28,8 @@ uint64_t NextStoreId() {
 
 Arena::Arena(uint64_t bytes, uint64_t frame_bytes)
     : capacity_(bytes / frame_bytes * frame_bytes), frame_bytes_(frame_bytes) {
-  fd_ = memfd_create("weir-simulated-gpu", MFD_CLOEXEC);
-  if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(capacity_)) != 0) {
+  fd_ = memfd_create("weir-simulated-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(capacity_)) != 0 || !SealFile(fd_)) {
     const std::string reason = std::strerror(errno);
     if (fd_ >= 0) close(fd_);
     throw std::runtime_error("simcuda: cannot create device memory: " + reason);
@@ -51,7 +51,13 @@ Arena::~Arena() {
   close(fd_);
 }
 
-uint64_t Arena::available() const {
+uint64_t Arena::used() {
+  ReclaimLeftFrames();
+  return used_;
+}
+
+uint64_t Arena::available() {
+  ReclaimLeftFrames();
   const uint64_t taken = used_ + other_process_bytes_;
   return taken >= capacity_ ? 0 : capacity_ - taken;
 }
@@ -102,6 +108,57 @@ void Arena::Give(const std::vector<Run>& runs, bool touched) {
   }
 }
 
+uint64_t Arena::Publish(const std::shared_ptr<Store>& store, unsigned int handle_types,
+                        bool rdma_capable) {
+  SharedObject object;
+  object.bytes = store->bytes();
+  object.device = store->device();
+  object.handle_types = handle_types;
+  object.rdma_capable = rdma_capable;
+  for (const Run& run : store->runs_) {
+    object.extents.push_back({static_cast<uint64_t>(run.host - host_), run.bytes});
+  }
+  const uint64_t position = WriteRecord(fd_, object);
+  if (position != 0) published_[position] = store;
+  return position;
+}
+
+std::shared_ptr<Store> Arena::FindPublished(uint64_t position, int device, Timeline* timeline) {
+  const auto found = published_.find(position);
+  if (found == published_.end()) return nullptr;
+  if (std::shared_ptr<Store> store = found->second.lock()) return store;
+  const auto left = left_.find(position);
+  if (left == left_.end()) return nullptr;
+  uint64_t bytes = 0;
+  for (const Run& run : left->second) bytes += run.bytes;
+  std::shared_ptr<Store> store(new Store(device, bytes, timeline));
+  store->runs_ = std::move(left->second);
+  store->arena_ = shared_from_this();
+  store->touched_ = true;
+  store->position_ = position;
+  left_.erase(left);
+  found->second = store;
+  return store;
+}
+
+void Arena::GivePublished(std::vector<Run> runs, uint64_t position) {
+  left_[position] = std::move(runs);
+  ReclaimLeftFrames();
+}
+
+void Arena::ReclaimLeftFrames() {
+  for (auto left = left_.begin(); left != left_.end();) {
+    if (HeldElsewhere(fd_, left->first)) {
+      ++left;
+      continue;
+    }
+    EraseRecord(fd_, left->first);
+    published_.erase(left->first);
+    Give(left->second, true);
+    left = left_.erase(left);
+  }
+}
+
 Store::Store(int device, uint64_t bytes, Timeline* timeline)
     : id_(NextStoreId()), device_(device), bytes_(bytes), timeline_(timeline) {}
 
@@ -118,6 +175,7 @@ std::shared_ptr<Store> Store::Create(std::shared_ptr<Arena> arena, int device, u
 std::shared_ptr<Store> Store::Slice(std::shared_ptr<Store> parent, uint64_t offset,
                                     uint64_t bytes) {
   std::shared_ptr<Store> store(new Store(parent->device_, bytes, parent->timeline_));
+  store->offset_ = offset;
   for (const Run& run : parent->runs_) {
     if (offset >= run.bytes) {
       offset -= run.bytes;
@@ -139,8 +197,46 @@ std::shared_ptr<Store> Store::Host(std::byte* host, uint64_t bytes, Timeline* ti
   return store;
 }
 
+std::shared_ptr<Store> Store::Import(int file, uint64_t position, const SharedObject& object,
+                                     Timeline* timeline) {
+  std::shared_ptr<Store> store(new Store(object.device, object.bytes, timeline));
+  store->import_ = file;
+  store->position_ = position;
+  for (const SharedObject::Extent& extent : object.extents) {
+    void* mapped = mmap(nullptr, extent.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                        file, static_cast<off_t>(extent.offset));
+    if (mapped == MAP_FAILED) return nullptr;
+    madvise(mapped, extent.bytes, MADV_DONTDUMP);
+    store->runs_.push_back({static_cast<std::byte*>(mapped), extent.bytes});
+  }
+  return store;
+}
+
+std::shared_ptr<Store> Store::Whole(const std::shared_ptr<Store>& store) {
+  return store->parent_ != nullptr ? store->parent_ : store;
+}
+
+bool Store::Publish(const std::shared_ptr<Store>& whole, unsigned int handle_types,
+                    bool rdma_capable, int* file, uint64_t* position) {
+  if (whole->import_ < 0 && whole->arena_ == nullptr) return false;
+  if (whole->position_ == 0) {
+    whole->position_ = whole->arena_->Publish(whole, handle_types, rdma_capable);
+    whole->touched_ = true;  // by others, unseen
+  }
+  *file = whole->import_ >= 0 ? whole->import_ : whole->arena_->file();
+  *position = whole->position_;
+  return whole->position_ != 0;
+}
+
 Store::~Store() {
-  if (arena_ != nullptr) arena_->Give(runs_, touched_);
+  if (import_ >= 0) {
+    for (const Run& run : runs_) munmap(run.host, run.bytes);
+    close(import_);
+  } else if (arena_ != nullptr && position_ != 0) {
+    arena_->GivePublished(std::move(runs_), position_);
+  } else if (arena_ != nullptr) {
+    arena_->Give(runs_, touched_);
+  }
   timeline_->OnStoreReleased(id_);
 }
 

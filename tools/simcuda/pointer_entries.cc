@@ -57,7 +57,7 @@ CUresult Attribute(void* data, CUpointer_attribute attribute, const Range& range
       Put<int>(data, range.device < 0 ? 0 : range.device);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      Put<int>(data, 0);
+      Put<int>(data, range.kind == RangeKind::kClassic ? 1 : 0);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       Put<CUdeviceptr>(data, start);

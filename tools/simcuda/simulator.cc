@@ -1,7 +1,10 @@
 #include "tools/simcuda/simulator.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -22,21 +25,15 @@ struct ThreadContexts {
 };
 thread_local ThreadContexts t_contexts;
 
-Config ConfigFromEnvironment() {
-  Config config;
-  ProcessOptions options;
-  std::string error;
-  if (!ReadOptionsFromEnvironment(&options, &error)) {
-    std::fprintf(stderr, "weir: the simulated GPU does not start: %s\n", error.c_str());
-    Simulator::refused = true;
-    return config;
-  }
-  if (options.sim_devices > 0) config.devices = options.sim_devices;
-  if (options.sim_memory > 0) config.memory_bytes = options.sim_memory;
-  return config;
-}
-
 }  // namespace
+
+bool ConfigFromEnvironment(Config* config, std::string* error) {
+  ProcessOptions options;
+  if (!ReadOptionsFromEnvironment(&options, error)) return false;
+  if (options.sim_devices > 0) config->devices = options.sim_devices;
+  if (options.sim_memory > 0) config->memory_bytes = options.sim_memory;
+  return true;
+}
 
 Simulator& Simulator::Get() {
   static Simulator* const simulator = new Simulator;
@@ -44,8 +41,32 @@ Simulator& Simulator::Get() {
 }
 
 Simulator::Simulator() : timeline_(&lock_, &space_), pools_(&space_, &timeline_) {
+  pthread_atfork(nullptr, nullptr, &OnForkedChild);
   const std::lock_guard<std::mutex> hold(lock_);
-  Build(configured_by_environment ? ConfigFromEnvironment() : Config{});
+  Config config;
+  std::string error;
+  if (configured_by_environment && !ConfigFromEnvironment(&config, &error)) {
+    std::fprintf(stderr, "weir: the simulated GPU does not start: %s\n", error.c_str());
+    wrong_environment = true;
+  }
+  Build(config);
+}
+
+// A child of a process that had not initialized CUDA yet starts afresh: what it has is its
+// parent's memory. The parent's lock is of no use here, whoever held it.
+void Simulator::OnForkedChild() {
+  Simulator& sim = Get();
+  if (sim.initialized) {
+    forked_ = true;
+    return;
+  }
+  new (&sim.lock_) std::mutex;
+  const std::lock_guard<std::mutex> hold(sim.lock_);
+  try {
+    sim.Build(Config(sim.config_));
+  } catch (const std::exception&) {  // the system refuses so much memory
+    forked_ = true;
+  }
 }
 
 void Simulator::Reset(const Config& config) {
@@ -119,11 +140,15 @@ void Simulator::ResetContext(int ordinal) {
   timeline_.ResetDevice(ordinal);
   const auto belongs = [ordinal](const Range& range) {
     return range.device == ordinal &&
-           (range.kind == RangeKind::kClassic || range.kind == RangeKind::kManaged ||
-            range.kind == RangeKind::kPool);
+           (range.kind == RangeKind::kClassic || range.kind == RangeKind::kOpened ||
+            range.kind == RangeKind::kManaged || range.kind == RangeKind::kPool);
   };
   for (const CUdeviceptr base : space_.Select(belongs)) FreeRange(base);
   pools_.TrimAll(ordinal);
+}
+
+uint64_t Simulator::RoundToFrames(uint64_t bytes) const {
+  return (bytes + config_.granularity - 1) / config_.granularity * config_.granularity;
 }
 
 void Simulator::FreeRange(CUdeviceptr base) {
@@ -137,6 +162,12 @@ void Simulator::FreeRange(CUdeviceptr base) {
       const uint64_t bytes = range.bytes;
       space_.Remove(base);
       device(ordinal).classic->Free(base, bytes);
+      return;
+    }
+    case RangeKind::kOpened: {
+      const uint64_t bytes = range.bytes;
+      space_.Remove(base);
+      space_.GiveAddresses(base, RoundToFrames(bytes));
       return;
     }
     case RangeKind::kMapping: {

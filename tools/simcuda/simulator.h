@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tools/simcuda/address_space.h"
@@ -42,6 +43,9 @@ struct Device {
   bool active() const { return retained > 0; }
 };
 
+// Changes what WEIR_CONF says (sim_devices, sim_memory). False if it is wrong.
+bool ConfigFromEnvironment(Config* config, std::string* error);
+
 class Simulator {
  public:
   static Simulator& Get();
@@ -59,14 +63,19 @@ class Simulator {
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   // False until a driver call needed the simulator: until then simcuda_configure may change it.
   bool used = false;
-  bool initialized = false;    // cuInit
-  bool deinitialized = false;  // Deinitialize
+  std::atomic<bool> initialized{false};  // cuInit; written with the lock held
+  bool deinitialized = false;            // Deinitialize
   // A real driver is there: cuInit fails. Static, so that it can be set before the simulator exists
   // (faces); written while libraries are loaded only.
   static inline bool refused = false;
   // Whether WEIR_CONF says what the first devices are like (faces). Read when the simulator starts;
   // written while libraries are loaded only.
   static inline bool configured_by_environment = false;
+  // WEIR_CONF was wrong: cuInit fails.
+  bool wrong_environment = false;
+  // This is a child of a process that had initialized CUDA. As with a real driver it cannot use
+  // what it inherited, nor initialize anew: every call fails, without taking a lock.
+  static bool InForkedChild() { return forked_.load(std::memory_order_relaxed); }
 
   int device_count() const { return static_cast<int>(devices_.size()); }
   bool IsDevice(int ordinal) const { return ordinal >= 0 && ordinal < device_count(); }
@@ -91,6 +100,7 @@ class Simulator {
   // memory and host memory belong to no context and stay.
   void ResetContext(int device);
 
+  uint64_t RoundToFrames(uint64_t bytes) const;
   // Takes a range out of the page table and gives its memory back, at once and without waiting.
   void FreeRange(CUdeviceptr base);
 
@@ -105,6 +115,9 @@ class Simulator {
   Simulator();
   void Build(const Config& config);  // with the lock held
 
+  static void OnForkedChild();
+
+  static inline std::atomic<bool> forked_{false};
   std::mutex lock_;
   Config config_;
   std::atomic<uint64_t> generation_{0};  // so that threads forget their context stacks at a Reset

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "tools/simcuda/operation.h"
 #include "tools/simcuda/simcuda.h"
 
@@ -48,6 +49,8 @@ class Timeline {
   // Whether the calling thread is inside a host function of a stream: every driver call must answer
   // CUDA_ERROR_NOT_PERMITTED then. Needs no lock, so ask before taking it.
   static bool InHostFunction();
+  // Calls a host function that belongs to no stream. Without the lock.
+  static void CallHostFunction(absl::FunctionRef<void()> function);
   // CUDA_SUCCESS, or CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED after invalidating the captures that the
   // call collides with. Costs one comparison while nothing captures.
   CUresult CheckCapture(CaptureClass what);

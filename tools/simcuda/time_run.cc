@@ -23,6 +23,12 @@ CUresult RunHostFunction(std::mutex* lock, const std::function<CUresult()>& body
 
 bool Timeline::InHostFunction() { return in_host_function; }
 
+void Timeline::CallHostFunction(absl::FunctionRef<void()> function) {
+  in_host_function = true;
+  function();
+  in_host_function = false;
+}
+
 CUresult TimelineState::RunNow(const Operation& operation, int device,
                                const std::shared_ptr<OperationRecord>& record) {
   running_spans_.clear();

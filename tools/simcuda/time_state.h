@@ -26,6 +26,7 @@
 #include "tools/simcuda/operation.h"
 #include "tools/simcuda/race_checker.h"
 #include "tools/simcuda/random.h"
+#include "tools/simcuda/shared_event.h"
 #include "tools/simcuda/stream.h"
 #include "tools/simcuda/time.h"
 
@@ -34,11 +35,18 @@ namespace weir::sim {
 struct Event {
   int device = 0;
   bool timed = true;
-  bool recorded = false;               // otherwise it counts as complete
-  Mark mark;                           // of the last record outside captures
-  std::shared_ptr<uint64_t> time;      // when that record ran, in executed operations
-  std::shared_ptr<Capture> capture;    // set if the last record was in a capture
-  std::vector<uint32_t> capture_tail;  // and after these nodes
+  bool recorded = false;                // otherwise it counts as complete
+  Mark mark;                            // of the last record outside captures
+  std::shared_ptr<uint64_t> time;       // when that record ran, in executed operations
+  std::shared_ptr<Capture> capture;     // set if the last record was in a capture
+  std::vector<uint32_t> capture_tail;   // and after these nodes
+  std::shared_ptr<SharedEvent> shared;  // what other processes see of it; null: they do not
+  uint64_t shared_record = 0;           // the number of the last record in this process
+
+  // Whether another process recorded it last: `mark` says nothing then.
+  bool recorded_elsewhere() const {
+    return shared != nullptr && shared->last_record() != shared_record;
+  }
 };
 
 class TimelineState {
@@ -104,6 +112,7 @@ class TimelineState {
   CaptureSet& captures() { return captures_; }
   GraphTable& graphs() { return graphs_; }
   GraphExecTable& graph_execs() { return graph_execs_; }
+  UserObjectTable& user_objects() { return user_objects_; }
   HandleTable<Event, CUevent, 0x52>& events() { return events_; }
   LaneTable& lanes() { return lanes_; }
   Random& random() { return random_; }
@@ -148,6 +157,7 @@ class TimelineState {
   HandleTable<Event, CUevent, 0x52> events_;
   GraphTable graphs_;
   GraphExecTable graph_execs_;
+  UserObjectTable user_objects_;
   CaptureSet captures_;
   RaceChecker checker_;
   std::deque<std::shared_ptr<Era>> eras_;  // with operations that have not run, and the current one

@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tools/simcuda/entry.h"
@@ -69,6 +70,19 @@ CUresult CheckFlags(CUmemAccess_flags flags) {
 CUresult CheckDeviceLocation(const CUmemLocation& location) {
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   return Simulator::Get().IsDevice(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+// An object of this process is the same store as before; one of another is mapped.
+std::shared_ptr<Store> ImportStore(int fd, uint64_t position, const SharedObject& object) {
+  Simulator& sim = Simulator::Get();
+  for (int device = 0; device < sim.device_count(); ++device) {
+    Arena& arena = *sim.device(device).arena;
+    if (SameFile(arena.file(), fd)) {
+      return arena.FindPublished(position, device, &sim.timeline());
+    }
+  }
+  const int file = OpenHolding(fd, position);
+  return file < 0 ? nullptr : Store::Import(file, position, object, &sim.timeline());
 }
 
 }  // namespace
@@ -237,7 +251,13 @@ CUresult SimMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHa
   if (shareable == nullptr || flags != 0 || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   if ((found->properties.requestedHandleTypes & type) == 0) return CUDA_ERROR_INVALID_VALUE;
-  const int fd = MemoryHandles::Export(*found);
+  int file = -1;
+  uint64_t position = 0;
+  const bool rdma = found->properties.allocFlags.gpuDirectRDMACapable != 0;
+  const int fd =
+      Store::Publish(found->store, found->properties.requestedHandleTypes, rdma, &file, &position)
+          ? OpenHolding(file, position)
+          : -1;
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(shareable) = fd;
   return CUDA_SUCCESS;
@@ -248,9 +268,20 @@ CUresult SimMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, v
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
-  const CUmemGenericAllocationHandle imported = Simulator::Get().handles().Import(fd);
-  if (imported == 0) return CUDA_ERROR_INVALID_VALUE;
-  *handle = imported;
+  const std::optional<uint64_t> position = PositionOf(fd);
+  const std::optional<SharedObject> object =
+      position.has_value() ? ReadRecord(fd, *position) : std::nullopt;
+  if (!object.has_value()) return CUDA_ERROR_INVALID_VALUE;
+  Simulator& sim = Simulator::Get();
+  if (!sim.IsDevice(object->device)) return CUDA_ERROR_INVALID_DEVICE;
+  const std::shared_ptr<Store> store = ImportStore(fd, *position, *object);
+  if (store == nullptr) return CUDA_ERROR_OPERATING_SYSTEM;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {object->device}};
+  prop.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(object->handle_types);
+  prop.allocFlags.gpuDirectRDMACapable = object->rdma_capable ? 1 : 0;
+  *handle = sim.handles().Add(store, prop);
   return CUDA_SUCCESS;
 }
 

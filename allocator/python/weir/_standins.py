@@ -170,8 +170,9 @@ def build_standins(torch_lib_dir: Path, out_dir: Path) -> list[Path]:
 
 def preloads(sim_dir: Path, standins: Iterable[Path]) -> str:
     """The value of LD_PRELOAD with which a process runs on the simulated GPU. sim_dir has the
-    simulated libcudart.so.13 and libcuda.so.1."""
-    paths = [sim_dir / "libcuda.so.1", sim_dir / "libcudart.so.13", *standins]
+    simulated libcuda.so.1, libcudart.so.13 and libnvidia-ml.so.1."""
+    faces = ("libcuda.so.1", "libcudart.so.13", "libnvidia-ml.so.1")
+    paths = [*(sim_dir / name for name in faces), *standins]
     for path in paths:
         if not path.is_file():
             raise StandinError(f"{path} is not there; build it first")

@@ -39,6 +39,7 @@ __attribute__((constructor)) void Attach() { simcuda_attach_face(); }
 }  // namespace
 
 CUresult Initialize() {
+  if (simcuda_in_forked_child() != 0) return CUDA_ERROR_NOT_INITIALIZED;
   const std::lock_guard<std::mutex> hold(g_lock);
   Held& held = Current();
   if (held.initialized) return CUDA_SUCCESS;

@@ -42,7 +42,7 @@ namespace weir::sim::runtime {
   F(cuGraphLaunch, 10000) F(cuGraphExecDestroy, 10000) F(cuGraphDestroy, 10000)                    \
   F(cuGraphGetNodes, 10000) F(cuGraphNodeGetDependencies, 12030) F(cuIpcGetMemHandle, 4010)        \
   F(cuIpcOpenMemHandle, 11000) F(cuIpcCloseMemHandle, 4010) F(cuIpcGetEventHandle, 4010)           \
-  F(cuIpcOpenEventHandle, 4010)
+  F(cuIpcOpenEventHandle, 4010) F(cuUserObjectCreate, 11030) F(cuUserObjectRetain, 11030) F(cuUserObjectRelease, 11030) F(cuGraphRetainUserObject, 11030) F(cuDeviceGetGraphMemAttribute, 11040) F(cuDeviceSetGraphMemAttribute, 11040)
 // clang-format on
 
 struct DriverTable {

@@ -1,5 +1,8 @@
 // Stream capture and graphs.
 #include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
 
 #include "tools/simcuda/runtime/face.h"
 
@@ -13,6 +16,38 @@ CUstreamCaptureMode DriverMode(cudaStreamCaptureMode mode) {
 
 cudaStreamCaptureStatus RuntimeStatus(CUstreamCaptureStatus status) {
   return static_cast<cudaStreamCaptureStatus>(status);
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+// In the language of Graphviz: nodes are numbered, edges go from what must be done before.
+CUresult Draw(const DriverTable& driver, CUgraph graph, const char* path) {
+  size_t count = 0;
+  CUresult result = driver.cuGraphGetNodes(graph, nullptr, &count);
+  std::vector<CUgraphNode> nodes(count);
+  if (result == CUDA_SUCCESS) result = driver.cuGraphGetNodes(graph, nodes.data(), &count);
+  if (result != CUDA_SUCCESS) return result;
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path, "w"));
+  if (file == nullptr) return CUDA_ERROR_OPERATING_SYSTEM;
+  std::fputs("digraph {\n", file.get());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    std::fprintf(file.get(), "  node%zu;\n", i);
+    size_t edges = 0;
+    result = driver.cuGraphNodeGetDependencies(nodes[i], nullptr, nullptr, &edges);
+    std::vector<CUgraphNode> before(edges);
+    if (result == CUDA_SUCCESS) {
+      result = driver.cuGraphNodeGetDependencies(nodes[i], before.data(), nullptr, &edges);
+    }
+    if (result != CUDA_SUCCESS) return result;
+    for (const CUgraphNode node : before) {
+      const auto at = std::find(nodes.begin(), nodes.end(), node) - nodes.begin();
+      std::fprintf(file.get(), "  node%td -> node%zu;\n", at, i);
+    }
+  }
+  std::fputs("}\n", file.get());
+  return std::ferror(file.get()) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 }  // namespace
@@ -118,6 +153,56 @@ cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* 
     const CUresult result = driver.cuGraphNodeGetDependencies(node, dependencies, nullptr, count);
     if (result == CUDA_SUCCESS && edges != nullptr) std::fill_n(edges, *count, cudaGraphEdgeData{});
     return result;
+  });
+}
+
+// The flags say what of each node to draw; there is nothing but its number.
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char* path, unsigned int) {
+  if (path == nullptr) return Finish(cudaErrorInvalidValue);
+  return InContext([=](const DriverTable& driver) { return Draw(driver, graph, path); });
+}
+
+// ---- What lives as long as a graph --------------------------------------------------------------
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy,
+                                 unsigned int references, unsigned int flags) {
+  return InContext([=](const DriverTable& driver) {
+    return driver.cuUserObjectCreate(object, data, destroy, references, flags);
+  });
+}
+
+cudaError_t cudaUserObjectRetain(cudaUserObject_t object, unsigned int count) {
+  return InContext(
+      [=](const DriverTable& driver) { return driver.cuUserObjectRetain(object, count); });
+}
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count) {
+  return InContext(
+      [=](const DriverTable& driver) { return driver.cuUserObjectRelease(object, count); });
+}
+
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                      unsigned int count, unsigned int flags) {
+  return InContext([=](const DriverTable& driver) {
+    return driver.cuGraphRetainUserObject(graph, object, count, flags);
+  });
+}
+
+// ---- Memory of graphs ---------------------------------------------------------------------------
+
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute,
+                                           void* value) {
+  return WithDriver([=](const DriverTable& driver) {
+    return driver.cuDeviceGetGraphMemAttribute(device, static_cast<CUgraphMem_attribute>(attribute),
+                                               value);
+  });
+}
+
+cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute,
+                                           void* value) {
+  return WithDriver([=](const DriverTable& driver) {
+    return driver.cuDeviceSetGraphMemAttribute(device, static_cast<CUgraphMem_attribute>(attribute),
+                                               value);
   });
 }
 

@@ -157,6 +157,15 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   });
 }
 
+// What is assumed of a kernel is the same on all devices.
+cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribute attribute,
+                                            int value, int device) {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) return error;
+  if (device < 0 || device >= count) return Finish(cudaErrorInvalidDevice);
+  return cudaFuncSetAttribute(kernel, attribute, value);
+}
+
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, const void* function, int block_size, size_t shared_bytes, unsigned int flags) {
   const bool known_flags =

@@ -1,42 +1,60 @@
-// What the simulated device cannot do: memory and events of other processes, as the driver says,
-// and drawings of graphs. The entries exist so that programs load.
+// What the simulated device cannot do: device code that is loaded by hand, graphs made by hand and
+// their conditions. The entries exist so that programs load. No library can be loaded, so every
+// handle of one is invalid.
 #include "tools/simcuda/runtime/face.h"
 
 using namespace weir::sim::runtime;
 
 extern "C" {
 
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void* pointer) {
-  return InContext([=](const DriverTable& driver) {
-    CUipcMemHandle handle;
-    return driver.cuIpcGetMemHandle(&handle, Address(pointer));
-  });
+// ---- Libraries of device code -------------------------------------------------------------------
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned int,
+                                cudaLibraryOption*, void**, unsigned int) {
+  return Finish(cudaErrorNotSupported);
 }
 
-cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t, unsigned int flags) {
-  return InContext([=](const DriverTable& driver) {
-    return driver.cuIpcOpenMemHandle(AddressOut(pointer), {}, flags);
-  });
+cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t*, const char*, cudaJitOption*, void**,
+                                    unsigned int, cudaLibraryOption*, void**, unsigned int) {
+  return Finish(cudaErrorNotSupported);
 }
 
-cudaError_t cudaIpcCloseMemHandle(void* pointer) {
-  return InContext(
-      [=](const DriverTable& driver) { return driver.cuIpcCloseMemHandle(Address(pointer)); });
+cudaError_t cudaLibraryUnload(cudaLibrary_t) { return Finish(cudaErrorInvalidResourceHandle); }
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t*, cudaLibrary_t, const char*) {
+  return Finish(cudaErrorInvalidResourceHandle);
 }
 
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t event) {
-  return InContext([=](const DriverTable& driver) {
-    CUipcEventHandle handle;
-    return driver.cuIpcGetEventHandle(&handle, event);
-  });
+cudaError_t cudaLibraryGetKernelCount(unsigned int*, cudaLibrary_t) {
+  return Finish(cudaErrorInvalidResourceHandle);
 }
 
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t) {
-  return InContext(
-      [=](const DriverTable& driver) { return driver.cuIpcOpenEventHandle(event, {}); });
+cudaError_t cudaLibraryGetGlobal(void**, size_t*, cudaLibrary_t, const char*) {
+  return Finish(cudaErrorInvalidResourceHandle);
 }
 
-cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned int) {
+cudaError_t cudaLibraryGetManaged(void**, size_t*, cudaLibrary_t, const char*) {
+  return Finish(cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaLibraryGetUnifiedFunction(void**, cudaLibrary_t, const char*) {
+  return Finish(cudaErrorInvalidResourceHandle);
+}
+
+// ---- Graphs made by hand ------------------------------------------------------------------------
+
+cudaError_t cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*,
+                             const cudaGraphEdgeData*, size_t, cudaGraphNodeParams*) {
+  return Finish(cudaErrorNotSupported);
+}
+
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle*, cudaGraph_t, unsigned int,
+                                             unsigned int) {
+  return Finish(cudaErrorNotSupported);
+}
+
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t, cudaGraph_t, const cudaGraphNode_t*,
+                                          const cudaGraphEdgeData*, size_t, cudaStreamCaptureMode) {
   return Finish(cudaErrorNotSupported);
 }
 
