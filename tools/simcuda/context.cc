@@ -81,7 +81,7 @@ CUresult SimCtxGetCurrent(CUcontext* context) {
 
 // Replaces the top of the stack; null pops it.
 CUresult SimCtxSetCurrent(CUcontext context) {
-  std::vector<int>& stack = Simulator::Get().context_stack();
+  ContextStack& stack = Simulator::Get().context_stack();
   int device = -1;
   if (context != nullptr) {
     if (const CUresult result = LiveContext(context, &device); result != CUDA_SUCCESS) {
@@ -96,13 +96,13 @@ CUresult SimCtxSetCurrent(CUcontext context) {
 CUresult SimCtxPushCurrent(CUcontext context) {
   int device = -1;
   if (const CUresult result = LiveContext(context, &device); result != CUDA_SUCCESS) return result;
-  Simulator::Get().context_stack().push_back(device);
-  return CUDA_SUCCESS;
+  const bool pushed = Simulator::Get().context_stack().push_back(device);
+  return pushed ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult SimCtxPopCurrent(CUcontext* context) {
   Simulator& sim = Simulator::Get();
-  std::vector<int>& stack = sim.context_stack();
+  ContextStack& stack = sim.context_stack();
   if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   if (context != nullptr) *context = sim.ContextOf(stack.back());
   stack.pop_back();

@@ -21,7 +21,7 @@ char g_context_tags[kMaxDevices];
 
 struct ThreadContexts {
   uint64_t generation = 0;
-  std::vector<int> stack;
+  ContextStack stack;
 };
 thread_local ThreadContexts t_contexts;
 
@@ -123,7 +123,7 @@ int Simulator::DeviceOf(CUcontext context) const {
   return -1;
 }
 
-std::vector<int>& Simulator::context_stack() const {
+ContextStack& Simulator::context_stack() const {
   if (t_contexts.generation != generation()) {
     t_contexts.generation = generation();
     t_contexts.stack.clear();
@@ -132,7 +132,7 @@ std::vector<int>& Simulator::context_stack() const {
 }
 
 int Simulator::current_device() const {
-  const std::vector<int>& stack = context_stack();
+  const ContextStack& stack = context_stack();
   return stack.empty() ? -1 : stack.back();
 }
 

@@ -43,6 +43,27 @@ struct Device {
   bool active() const { return retained > 0; }
 };
 
+// A thread's stack of current contexts, as device ordinals. Without a destructor: threads call CUDA
+// while they end, when their variables that have one are gone.
+class ContextStack {
+ public:
+  bool empty() const { return depth_ == 0; }
+  int& back() { return devices_[depth_ - 1]; }
+  int back() const { return devices_[depth_ - 1]; }
+  bool push_back(int device) {  // false if it is full
+    if (depth_ == kMaxDepth) return false;
+    devices_[depth_++] = device;
+    return true;
+  }
+  void pop_back() { --depth_; }
+  void clear() { depth_ = 0; }
+
+ private:
+  static constexpr uint32_t kMaxDepth = 255;
+  uint32_t depth_ = 0;
+  int devices_[kMaxDepth] = {};
+};
+
 // Changes what WEIR_CONF says (sim_devices, sim_memory). False if it is wrong.
 bool ConfigFromEnvironment(Config* config, std::string* error);
 
@@ -94,8 +115,8 @@ class Simulator {
   int DeviceOf(CUcontext context) const;
   // The device of the calling thread's current context, -1 if none is current. Needs no lock.
   int current_device() const;
-  // The calling thread's stack of current contexts, as device ordinals.
-  std::vector<int>& context_stack() const;
+  // The calling thread's.
+  ContextStack& context_stack() const;
   // Drops the context's queued work and memory, as its last release does. Mappings of cuMemCreate
   // memory and host memory belong to no context and stay.
   void ResetContext(int device);
