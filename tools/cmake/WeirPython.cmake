@@ -2,10 +2,10 @@
 # device, the command, and what the PyTorch plugin is built from on the user's machine.
 set_target_properties(weir_allocator PROPERTIES VERSION 0)  # a wheel has no links
 set_target_properties(weir_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
-set_target_properties(simcuda_libcuda PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+set_target_properties(simcuda_libcuda simcuda_libnvidia_ml PROPERTIES INSTALL_RPATH "$ORIGIN/..")
 install(TARGETS weir_allocator simcuda weir_torch_pluggable
   LIBRARY DESTINATION lib NAMELINK_SKIP)
-install(TARGETS simcuda_libcuda LIBRARY DESTINATION lib/simcuda)
+install(TARGETS simcuda_libcuda simcuda_libnvidia_ml LIBRARY DESTINATION lib/simcuda)
 if(TARGET simcuda_libcudart)
   set_target_properties(simcuda_libcudart PROPERTIES INSTALL_RPATH "$ORIGIN/..")
   install(TARGETS simcuda_libcudart LIBRARY DESTINATION lib/simcuda)

@@ -68,6 +68,7 @@ CUresult PrimaryContext(int device, CUcontext* context) {
 }
 
 CUresult UseDevice(int device) {
+  if (simcuda_in_forked_child() != 0) return CUDA_ERROR_NOT_INITIALIZED;
   if (simcuda_current_device() != device) {
     CUcontext context = nullptr;
     CUresult result = PrimaryContext(device, &context);
