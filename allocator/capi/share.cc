@@ -59,6 +59,7 @@ int weir_export(const void* ptr, uint64_t* handle_bytes, int* fds, size_t capaci
 }
 
 int weir_unexport(const void* ptr) {
+  if (weir::IsForked()) return WEIR_OK;
   return Guarded([&] {
     return WithSharingOf(
         ptr, [&](DeviceHeap::Sharing sharing) { return sharing.Unexport(AddressOf(ptr)); });
@@ -83,6 +84,7 @@ int weir_import(int device, const int* fds, const uint64_t* handle_bytes, size_t
 }
 
 int weir_close_import(void* ptr) {
+  if (weir::IsForked()) return WEIR_OK;
   return Guarded([&]() -> HeapError {
     HeapError error(WEIR_ERROR_NOT_OWNED,
                     absl::StrCat("0x", absl::Hex(AddressOf(ptr)),
