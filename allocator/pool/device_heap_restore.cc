@@ -67,8 +67,8 @@ HeapError DeviceHeap::PoolRestore::GroupWanted() {
     }
     const int size_class = SizeClassOf(w.bytes);
     const uint64_t begin = AlignDown(w.address, kSpanBytes), offset = w.address - begin;
-    if (SizeOfClass(size_class) != w.bytes || offset % w.bytes != 0 ||
-        offset / w.bytes >= ObjectsPerSpan(size_class)) {
+    if (SizeOfClass(size_class) != w.bytes || w.bytes - w.requested >= Span::kHasUses ||
+        offset % w.bytes != 0 || offset / w.bytes >= ObjectsPerSpan(size_class)) {
       return Refuse(w.address, w.bytes, "is none that a pool has ever had");
     }
     if (!targets_.empty() && targets_.back().end() > begin) {
