@@ -52,6 +52,13 @@ bool SetSimDevices(std::string_view text, ProcessOptions* options) {
   return true;
 }
 
+bool SetSimLag(std::string_view text, ProcessOptions* options) {
+  uint64_t operations = 0;
+  if (!ParseInteger(text, &operations) || operations > 1'000'000) return false;
+  options->sim_lag = static_cast<int64_t>(operations);
+  return true;
+}
+
 bool SetHandleDivisor(std::string_view text, ProcessOptions* options) {
   return ParseInteger(text, &options->heap.handle_divisor) && options->heap.handle_divisor > 0;
 }
@@ -171,6 +178,8 @@ constexpr Knob kKnobs[] = {
     {"device", "cuda|sim", "cuda", "the CUDA driver or the simulated device", &SetDevice},
     {"sim_memory", "BYTES", "24GiB", "memory of each simulated device", &SetSimMemory},
     {"sim_devices", "1..16", "1", "number of simulated devices", &SetSimDevices},
+    {"sim_lag", "OPERATIONS", "256",
+     "how far a simulated device is behind the host; asking does not hurry it", &SetSimLag},
     {"mode", "default|tight|serving|passthrough", "default",
      "presets: tight: least memory (stitch, mesh, soft_limit:0.015, soft_limit_until:0.2, "
      "max_handle:2MiB, "

@@ -21,6 +21,7 @@ struct ProcessOptions {
   // Of the simulated device. 0 = its default.
   uint64_t sim_memory = 0;  // bytes per device
   int sim_devices = 0;
+  int64_t sim_lag = -1;  // operations; -1: as it comes
 
   // ---- What ----
 

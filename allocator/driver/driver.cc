@@ -47,9 +47,11 @@ std::unique_ptr<const Driver> Driver::Open(const DriverOptions& options, std::st
     return Open(library, error);
   }
   if (!OpenSimulatedLibrary(&library, error)) return nullptr;
-  const bool changes = options.sim_devices != 0 || options.sim_memory_bytes != 0;
+  const bool changes =
+      options.sim_devices != 0 || options.sim_memory_bytes != 0 || options.sim_lag >= 0;
   const int refused =
-      changes ? library.configure(options.sim_devices, options.sim_memory_bytes) : 0;
+      changes ? library.configure(options.sim_devices, options.sim_memory_bytes, options.sim_lag)
+              : 0;
   if (refused != 0) {
     *error = refused == 1
                  ? "the simulated device is already in use with another number of devices "

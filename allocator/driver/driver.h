@@ -22,6 +22,7 @@ struct DriverOptions {
   // Of the simulated device; 0 = its default.
   int sim_devices = 0;
   uint64_t sim_memory_bytes = 0;
+  int64_t sim_lag = -1;
 };
 
 class Driver {

@@ -19,7 +19,7 @@ struct DriverLibrary {
   std::string name;                               // for messages
   PFN_cuGetProcAddress_v12000 resolve = nullptr;  // cuGetProcAddress_v2
   // Simulated device only.
-  int (*configure)(int devices, uint64_t memory_bytes) = nullptr;
+  int (*configure)(int devices, uint64_t memory_bytes, int64_t lag) = nullptr;
   uint64_t (*virtual_time_ns)() = nullptr;
 };
 

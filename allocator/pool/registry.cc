@@ -73,6 +73,7 @@ Registry* Registry::Get(HeapError* error) {
   DriverOptions driver_options;
   driver_options.simulated = options.device == ProcessOptions::DeviceKind::kSimulated;
   driver_options.sim_devices = options.sim_devices;
+  driver_options.sim_lag = options.sim_lag;
   driver_options.sim_memory_bytes = options.sim_memory;
   std::string text;
   std::unique_ptr<const Driver> driver = Driver::Open(driver_options, &text);

@@ -75,13 +75,15 @@ TEST_CASE("options that are not named keep their defaults", "[options]") {
 
 TEST_CASE("every key sets its option", "[options]") {
   const ProcessOptions options = Parsed(
-      "device:sim,sim_memory:24GiB,sim_devices:2,mode:passthrough,vmm:off,memory_limit:10GiB,"
+      "device:sim,sim_memory:24GiB,sim_devices:2,sim_lag:7,mode:passthrough,vmm:off,memory_limit:"
+      "10GiB,"
       "soft_limit:0.1,soft_limit_max:0.2,soft_limit_slack:16MiB,guard_refill_us:7,"
       "guard_burst_ms:50,handle_divisor:64,max_handle:64MiB,marker_bytes:1MiB,thread_cache:64KiB,"
       "borrow:small");
   CHECK(options.device == ProcessOptions::DeviceKind::kSimulated);
   CHECK(options.sim_memory == 24 * kGiB);
   CHECK(options.sim_devices == 2);
+  CHECK(options.sim_lag == 7);
   CHECK(options.passthrough);
   CHECK_FALSE(options.heap.vmm);
   CHECK(options.ForDevice(80 * kGiB).memory_limit == 10 * kGiB);
@@ -128,9 +130,9 @@ TEST_CASE("a soft limit above its maximum is an error that names both", "[option
 
 TEST_CASE("a wrong value is an error that says what can be written", "[options]") {
   for (const char* text :
-       {"device:gpu", "device", "device:", "sim_devices:0", "sim_devices:17", "sim_devices:-1",
-        "sim_memory:lots", "vmm:1", "mode:fast", "soft_limit:-0.1", "soft_limit:nan",
-        "handle_divisor:1.5", "handle_divisor:0"}) {
+       {"device:gpu", "device", "device:", "sim_devices:0", "sim_devices:17", "sim_lag:-1",
+        "sim_lag:much", "sim_devices:-1", "sim_memory:lots", "vmm:1", "mode:fast",
+        "soft_limit:-0.1", "soft_limit:nan", "handle_divisor:1.5", "handle_divisor:0"}) {
     const std::string error = ErrorOf(text);
     INFO(error);
     CHECK(Contains(error, "cannot be"));

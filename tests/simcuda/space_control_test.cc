@@ -184,19 +184,19 @@ TEST_CASE("untouched device memory costs no host memory", "[capacity]") {
 
 TEST_CASE("the configuration can be set until the simulator is used", "[control]") {
   Reset();
-  CHECK(simcuda_configure(2, 64 * kMiB) == 0);
+  CHECK(simcuda_configure(2, 64 * kMiB, -1) == 0);
   CHECK(CurrentConfig().devices == 2);
   CHECK(CurrentConfig().memory_bytes == 64 * kMiB);
   REQUIRE(Gpu().cuInit(0) == CUDA_SUCCESS);
-  CHECK(simcuda_configure(2, 0) == 0);  // nothing changes
-  CHECK(simcuda_configure(3, 0) != 0);
+  CHECK(simcuda_configure(2, 0, -1) == 0);  // nothing changes
+  CHECK(simcuda_configure(3, 0, -1) != 0);
   CHECK(CurrentConfig().devices == 2);
   Reset();
 }
 
 TEST_CASE("memory that the system cannot give is refused, and the machine stays", "[control]") {
   Reset();
-  CHECK(simcuda_configure(1, uint64_t{1} << 60) != 0);
+  CHECK(simcuda_configure(1, uint64_t{1} << 60, -1) != 0);
   Config config;
   config.memory_bytes = uint64_t{1} << 60;
   CHECK_THROWS_AS(Reset(config), std::runtime_error);

@@ -1,4 +1,5 @@
-// Host functions, what they may not do, and errors of queued work: page faults and what they break.
+// Host functions, what they may not do, errors of queued work (page faults and what they break), and
+// devices that lag behind.
 #include "tests/simcuda/time_fixture.h"
 
 namespace weir::sim {
@@ -88,6 +89,24 @@ TEST_CASE("a kernel that touches unmapped memory inside its body faults", "[simc
   CHECK(in_range);
   CHECK_FALSE(out_of_range);
   CHECK_FALSE(after_fault);
+}
+
+TEST_CASE("a device that lags is not hurried by questions, and still answers who waits",
+          "[simcuda][time]") {
+  Config config;
+  config.SetLag(4);
+  const Machine machine(config);
+  Log log;
+  const CUstream stream = NewStream();
+  for (int i = 0; i < 10; ++i) {
+    LaunchLogged(stream, std::to_string(i), &log);
+    for (int k = 0; k < 3; ++k) CHECK(Cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+  }
+  CHECK(log.size() == 6);
+  int questions = 0;
+  while (Cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) ++questions;
+  CHECK(questions < 100);
+  CHECK(log.size() == 10);
 }
 
 }  // namespace

@@ -57,20 +57,23 @@ uint64_t UsedBytes(int device) {
 
 }  // namespace weir::sim
 
-extern "C" int simcuda_configure(int devices, uint64_t memory_bytes) {
+extern "C" int simcuda_configure(int devices, uint64_t memory_bytes, int64_t lag) {
   using weir::sim::Simulator;
   try {
     Simulator& sim = Simulator::Get();
     weir::sim::Config config = weir::sim::CurrentConfig();
     if (devices > 0) config.devices = devices;
     if (memory_bytes > 0) config.memory_bytes = memory_bytes;
+    if (lag >= 0) config.SetLag(static_cast<uint64_t>(lag));
     bool used = false;
     bool same = false;
     {
       const std::lock_guard<std::mutex> hold(sim.lock());
       used = sim.used;
       same = config.devices == sim.config().devices &&
-             config.memory_bytes == sim.config().memory_bytes;
+             config.memory_bytes == sim.config().memory_bytes &&
+             config.run_ahead == sim.config().run_ahead &&
+             config.queries_per_step == sim.config().queries_per_step;
     }
     if (same) return 0;
     if (used) return 1;

@@ -32,8 +32,16 @@ struct Config {
   uint64_t seed = 1;
   Executor executor = Executor::kDeterministic;
   // Deterministic executor: work queued beyond this many operations (all streams together) makes
-  // the scheduler run some, as a device would meanwhile. Queries also let it run a step.
+  // the scheduler run some, as a device would meanwhile.
   uint64_t run_ahead = 256;
+  // Every so many queries in a row, with nothing queued between, let it run a step.
+  uint64_t queries_per_step = 1;
+  // Behind the host by so many operations, whoever asks how often: programs that ask more are not
+  // shown a faster device. One that only waits for an answer still gets it.
+  void SetLag(uint64_t operations) {
+    run_ahead = operations;
+    queries_per_step = 64;
+  }
   bool checker = true;         // the happens-before checker
   bool vmm = true;             // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
   bool memory_pools = true;    // stream-ordered allocation
@@ -169,10 +177,10 @@ extern "C" {
 WEIR_SIM_API CUresult simcuda_get_proc_address(const char* symbol, void** pfn, int cuda_version,
                                                cuuint64_t flags,
                                                CUdriverProcAddressQueryResult* status);
-// For libweir, which opens libsimcuda.so at run time (WEIR_CONF=device:sim). devices or bytes of 0
-// keep the default. Returns 0; 1 if the simulator has been used with other values; 2 if devices of
+// For libweir, which opens libsimcuda.so at run time (WEIR_CONF=device:sim). devices or bytes of 0,
+// and a lag (Config::SetLag) of -1, keep the default. Returns 0; 1 if the simulator has been used with other values; 2 if devices of
 // that size cannot be made.
-WEIR_SIM_API int simcuda_configure(int devices, uint64_t memory_bytes);
+WEIR_SIM_API int simcuda_configure(int devices, uint64_t memory_bytes, int64_t lag);
 WEIR_SIM_API uint64_t simcuda_virtual_time_ns(void);
 }
 

@@ -32,6 +32,7 @@ bool ConfigFromEnvironment(Config* config, std::string* error) {
   if (!ReadOptionsFromEnvironment(&options, error)) return false;
   if (options.sim_devices > 0) config->devices = options.sim_devices;
   if (options.sim_memory > 0) config->memory_bytes = options.sim_memory;
+  if (options.sim_lag >= 0) config->SetLag(static_cast<uint64_t>(options.sim_lag));
   return true;
 }
 

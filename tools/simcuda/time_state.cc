@@ -152,6 +152,7 @@ std::shared_ptr<OperationRecord> TimelineState::Enqueue(const std::shared_ptr<St
   queued.era = CurrentEra();
   queued.even_after_errors = even_after_errors;
   executor_->Enqueue(stream, std::move(queued));
+  queries_in_a_row_ = 0;
   return record;
 }
 
@@ -227,7 +228,7 @@ CUresult TimelineState::Wait(const Mark& mark, int device) {
 }
 
 CUresult TimelineState::Query(const Mark& mark, int device) {
-  if (!mark.Complete()) executor_->Step();
+  if (!mark.Complete() && ++queries_in_a_row_ >= config_.queries_per_step) executor_->Step();
   if (const CUresult error = sticky(device); error != CUDA_SUCCESS) return error;
   if (!mark.Complete()) return CUDA_ERROR_NOT_READY;
   if (spurious_not_ready_ > 0 && random_.Fraction() < spurious_not_ready_) {

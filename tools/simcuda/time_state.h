@@ -150,6 +150,7 @@ class TimelineState {
   uint64_t last_label_ = 0;
   uint64_t executed_ = 0;
   double spurious_not_ready_ = 0;
+  uint64_t queries_in_a_row_ = 0;
   std::function<bool()> on_stalled_wait_;
   Random random_;  // of everything but the choice of the stream to run
   std::vector<Device> devices_;

@@ -23,9 +23,9 @@ _NAMES = {"weir": "Weir", "native": "PyTorch", "expandable": "PyTorch, expandabl
 # How much larger the GPU is on which the need of a program that does not fit is found out.
 _LARGER = 16
 _NOTES = """\
-This was a simulated GPU. Its kernels compute nothing, so what depends on computed values (loss, early
-stopping, routing of experts, lengths of generated text) may differ from a real run, and with it the
-memory. cuDNN is switched off there: its workspaces are not counted. Neither is what other libraries
+This was a simulated GPU. Its kernels compute nothing and take no time, so what depends on computed values (loss, early
+stopping, routing of experts, lengths of generated text) may differ from a real run, and memory that
+waits for another stream comes back at once (WEIR_CONF=sim_lag:N: N operations later). cuDNN is switched off there: its workspaces are not counted. Neither is what other libraries
 (cuBLAS, NCCL) and the CUDA context take for themselves, about 0.5 to 1 GiB. Code compiled by Triton
 (torch.compile) is not run."""
 
