@@ -6,10 +6,12 @@ from __future__ import annotations
 EXPECTED_FAILURES: dict[tuple[str, str, tuple[str, ...]], str] = {
     ("TestMemPool", "test_mempool_no_split", ("expandable",)):
         "PyTorch's expandable segments are split in pools with no_split too",
-    ("TestMemPool", "test_nccl_mem_alloc_addresses_in_random_order", ("native", "expandable")):
+    ("TestMemPool", "test_nccl_mem_alloc_addresses_in_random_order", ("native", "expandable", "weir")):
         "torch 2.11 reuses memory by address; by the order in which it came since a later version",
     ("TestMemPool", "test_graph_capture_reclaim_shared_pool", ("native", "expandable")):
         "torch 2.11 frees what a capture freed not at its end (pytorch/pytorch#175560)",
+    ("TestPinnedReports", "test_report_29_pinned_memory_costs_little_more_than_was_asked_for", ("weir",)):
+        "pinned memory is PyTorch's own until Weir's pool of it is there",
 }
 
 

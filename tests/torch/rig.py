@@ -33,7 +33,7 @@ import torch
 if FACTS.name == "weir":
     import weir
 
-    weir.enable()
+    weir.enable(strict=True)
 
 GIB = 1 << 30
 
@@ -128,6 +128,7 @@ def run_script(code: str, conf: str | None = None, allocator: str = FACTS.name,
     """Runs Python code in a fresh process with the same allocator; `conf` replaces its settings."""
     env = {**os.environ, **environment, "WEIR_TEST_ALLOCATOR": allocator,
            "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    env.pop("WEIR_STARTUP", None)  # rig installs the allocator, not Weir's own start of child processes
     if conf is not None:
         env["WEIR_TEST_CONF"] = conf
     return subprocess.run([sys.executable, "-c", "import rig, torch\n" + code], env=env, text=True,

@@ -238,8 +238,7 @@ class TestCuda(TorchTestCase):
         elif FACTS.expandable:
             self.assertEqual(grown[kinds[0]], 0)
             self.assertIn(reserved, (segments * FACTS.segment_bytes(size), 40 * MIB, 20 * MIB))
-        else:  # at most one granule more than the blocks of three clones
-            self.assertGreaterEqual(reserved, block_bytes - 1024)
+        else:  # idle memory of before may have served it
             self.assertLessEqual(reserved, 3 * FACTS.segment_bytes(size))
         self.assertEqual(grown[kinds[2]], blocks)
         self.assertEqual(grown[kinds[3]], block_bytes)
