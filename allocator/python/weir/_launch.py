@@ -48,11 +48,14 @@ def simulated_environment(memory: str, devices: int) -> dict[str, str]:
     own = os.environ.get("LD_PRELOAD")
     # Work is complete as soon as it is submitted: how late a real GPU would be is unknown, and
     # allocators that ask more often must not look better for it.
-    options = ["sim_lag:0", *filter(None, [os.environ.get("WEIR_CONF")])]
-    options += [f"sim_memory:{memory}", f"sim_devices:{devices}"]
+    options = {"sim_lag": "0"}
+    for option in filter(None, os.environ.get("WEIR_CONF", "").split(",")):
+        key, _, value = option.partition(":")
+        options[key] = value
+    options.update(sim_memory=memory, sim_devices=str(devices))
     return {
         "LD_PRELOAD": f"{preload}:{own}" if own else preload,
-        "WEIR_CONF": ",".join(options),
+        "WEIR_CONF": ",".join(f"{key}:{value}" for key, value in options.items()),
         "WEIR_SIMCUDA_FORCE": "1",
         # Compiled kernels are not run, and the simulated GPU has no driver to load them.
         "TORCHDYNAMO_DISABLE": "1",
