@@ -136,8 +136,12 @@ WEIR_NVML Result nvmlDeviceGetUUID(const Device* device, char* text, unsigned in
   return kSuccess;
 }
 
-WEIR_NVML Result nvmlDeviceGetComputeRunningProcesses(const Device*, unsigned int*, void*) {
-  return kNotSupported;
+// Processes see each other's simulated devices no more than in a container: none is listed.
+WEIR_NVML Result nvmlDeviceGetComputeRunningProcesses(const Device* device, unsigned int* count,
+                                                      void*) {
+  if (count == nullptr || !Known(device)) return kInvalidArgument;
+  *count = 0;
+  return kSuccess;
 }
 // In no fabric: NVML_GPU_FABRIC_STATE_NOT_SUPPORTED is 0.
 WEIR_NVML Result nvmlDeviceGetGpuFabricInfoV(const Device* device, FabricInfo* info) {

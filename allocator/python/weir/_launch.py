@@ -45,7 +45,13 @@ def simulated_environment(memory: str, devices: int) -> dict[str, str]:
     folder = _plugin.cache_folder() / "standins" / f"torch-{version}"
     standins = _standins.build_standins(torch / "lib", folder)
     preload = _standins.preloads(_paths.find().simulated, standins)
-    own = os.environ.get("LD_PRELOAD")
+    # What is named twice would be loaded twice.
+    names = {os.path.basename(path) for path in preload.split(":")}
+    own = [
+        path
+        for path in os.environ.get("LD_PRELOAD", "").split(":")
+        if path and os.path.basename(path) not in names
+    ]
     # Work is complete as soon as it is submitted: how late a real GPU would be is unknown, and
     # allocators that ask more often must not look better for it.
     options = {"sim_lag": "0"}
@@ -54,7 +60,7 @@ def simulated_environment(memory: str, devices: int) -> dict[str, str]:
         options[key] = value
     options.update(sim_memory=memory, sim_devices=str(devices))
     return {
-        "LD_PRELOAD": f"{preload}:{own}" if own else preload,
+        "LD_PRELOAD": ":".join([preload, *own]),
         "WEIR_CONF": ",".join(f"{key}:{value}" for key, value in options.items()),
         "WEIR_SIMCUDA_FORCE": "1",
         # Compiled kernels are not run, and the simulated GPU has no driver to load them.
