@@ -91,7 +91,9 @@ DeviceStats TorchAllocator::CountDevice(DeviceIndex device) const {
   // Requests for which new memory did not suffice.
   stats.num_alloc_retries = static_cast<int64_t>(all.served_waited + all.served_callbacks +
                                                  all.served_merged + all.out_of_memory);
-  stats.num_sync_all_streams = static_cast<int64_t>(all.waits);
+  // Those that waited for work; calls of emptyCache are added.
+  stats.num_sync_all_streams =
+      static_cast<int64_t>(all.served_waited + all.served_merged + all.out_of_memory);
   stats.num_device_alloc = static_cast<int64_t>(all.total_handles);
   stats.num_device_free = static_cast<int64_t>(all.total_handles - all.handles);
   stats.max_split_size = static_cast<int64_t>(AcceleratorAllocatorConfig::max_split_size());
@@ -110,6 +112,7 @@ void TorchAllocator::CountSegments(DeviceIndex device, DeviceStats* stats) {
     SetCurrent(seen.inactive_split[pool], found.split[pool]);
     SetCurrent(seen.inactive_split_bytes[pool], found.split_bytes[pool]);
   }
+  stats->num_sync_all_streams += devices_[static_cast<size_t>(device)].emptied;
   stats->segment = seen.segment;
   stats->inactive_split = seen.inactive_split;
   stats->inactive_split_bytes = seen.inactive_split_bytes;

@@ -244,6 +244,10 @@ void TorchAllocator::emptyCache(MempoolId_t id) {
   const MemoryHistory::Scope scope(&history_, RecordContext::ALL);
   for (size_t device = 0; device < devices_.size(); ++device) {
     const auto index = static_cast<DeviceIndex>(device);
+    if (id == MempoolId_t{0, 0}) {
+      const std::lock_guard lock(mu_);
+      ++devices_[device].emptied;
+    }
     weir_stats_t stats{};
     weir_get_stats(index, &stats);
     if (stats.reserved_bytes == 0) continue;  // not in use: it is not started for this

@@ -125,6 +125,7 @@ class TorchAllocator final : public CUDAAllocator {
     DeviceStats zero;           // what was counted up to the last resetAccumulatedStats
     DeviceStats segments_seen;  // of segments that are not mapped, see memory_stats.cc
     std::optional<bool> can_map;
+    int64_t emptied = 0;  // calls of emptyCache: each waits for all that was freed
   };
 
   TorchAllocator() = default;
