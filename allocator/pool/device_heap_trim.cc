@@ -34,6 +34,10 @@ HeapError DeviceHeap::Trim(uint64_t keep_bytes) {
     const DriverStatus released = ReleaseIdle(keep_bytes, /*may_wait=*/true);
     if (!released.ok()) status = released;
   }
+  if (keep_bytes == 0) {
+    MutexLock lock(heap_mu_);
+    policy_.Restart(stats_.active_bytes);
+  }
   if (!status.is_fatal()) ReleaseByPolicy();
   // What a capture does not allow to prove complete is not idle: it stays, and that is no failure.
   const bool failed = !status.ok() && status.error_class() != DriverErrorClass::kCaptureViolation;

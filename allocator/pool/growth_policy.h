@@ -41,6 +41,12 @@ class GrowthPolicy {
   // later ones, so that a request that fails does not make the heap grow as if it had not.
   void OnPlan(uint64_t active) { planned_ = active; }
   void OnPlanServed() { OnActive(planned_); }
+  // The program has given everything back: what it needed so far says nothing of what comes.
+  void Restart(uint64_t active) {
+    peak_ = active;
+    last_peak_ = planned_ = 0;
+    window_requests_ = 0;
+  }
   // Reserved bytes up to which new memory is made, on a device (or below a limit) of hard_limit.
   uint64_t SoftLimit(uint64_t hard_limit) const {
     // Close to the end there is nothing to spare memory for; moving it early only breaks it up.

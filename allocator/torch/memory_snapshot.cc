@@ -34,6 +34,11 @@ std::vector<Seen> Look(DeviceIndex device) {
 SnapshotInfo TorchAllocator::snapshot(MempoolId_t id, bool include_traces) {
   SnapshotInfo result;
   const MemoryHistory::Scope scope(&history_, RecordContext::ALL);
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    // Frees that waited for streams and need not any more are shown as complete. A failure only
+    // leaves them waiting.
+    weir_trim(static_cast<int>(device), SIZE_MAX);
+  }
   history_.CompleteFreed();
   for (size_t d = 0; d < devices_.size(); ++d) {
     const auto device = static_cast<DeviceIndex>(d);

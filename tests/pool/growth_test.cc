@@ -21,6 +21,21 @@ TEST_CASE("beyond the soft limit idle memory moves instead of new memory being m
   f.RequireValid();
 }
 
+TEST_CASE("who gives everything back begins anew: earlier peaks do not let memory grow",
+          "[growth]") {
+  HeapFixture f;
+  f.FreeAsync(f.Allocate(4 * kGiB));
+  REQUIRE(f.heap().EmptyCache().ok());
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(f.Allocate(10 * kMiB));
+  for (size_t i = 0; i < blocks.size(); i += 2) f.FreeAsync(blocks[i]);
+  f.Allocate(200 * kMiB);
+  const weir_stats_t s = f.Stats();
+  REQUIRE(s.reserved_bytes <= 1000 * kMiB * 105 / 100 + 8 * kMiB);
+  REQUIRE(s.remapped_bytes > 0);
+  f.RequireValid();
+}
+
 TEST_CASE("a request that fails does not raise the soft limit", "[growth]") {
   sim::Config config;
   config.memory_bytes = kGiB;

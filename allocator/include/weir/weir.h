@@ -170,7 +170,8 @@ WEIR_API int weir_would_fit(int device, size_t bytes, weir_stream_t stream, int*
  */
 
 /* Releases every idle physical handle whose work is complete. Waits for freed but still used
- * memory first (it synchronizes the streams that used it). */
+ * memory first (it synchronizes the streams that used it). From then on reserved memory grows as in
+ * a program that has just begun: earlier peaks do not count (options soft_limit). */
 WEIR_API int weir_empty_cache(int device);
 
 /* The same until at most keep_bytes are reserved, or nothing idle is left. It waits only if more is
