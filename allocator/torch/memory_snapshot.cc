@@ -61,6 +61,11 @@ SnapshotInfo TorchAllocator::snapshot(MempoolId_t id, bool include_traces) {
       info.context_when_allocated = history_.SegmentContext(segment.address);
       active += segment.active_bytes;
       for (const weir_block_info_t& block : seen.blocks) {
+        // Free memory is shown whole, though caches and size classes have cut it up.
+        if (block.state == WEIR_BLOCK_FREE && !info.blocks.empty() && !info.blocks.back().active) {
+          info.blocks.back().size += block.bytes;
+          continue;
+        }
         BlockInfo& b = info.blocks.emplace_back();
         b.size = block.bytes;
         b.requested_size = block.requested_bytes;

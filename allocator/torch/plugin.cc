@@ -40,10 +40,9 @@ __attribute__((visibility("default"))) int weir_torch_enable(char* error, size_t
     using namespace weir::torch_plugin;  // NOLINT: the function's subject
     TORCH_CHECK(!c10::cuda::CUDACachingAllocator::get()->initialized(),
                 "CUDA is initialized already");
-    const std::string options = OptionsFromSettings();
-    TORCH_CHECK(options.empty() || weir_configure(options.c_str()) == WEIR_OK, weir_last_error());
-    int count = 0;
-    TORCH_CHECK(weir_device_count(&count) == WEIR_OK, weir_last_error());
+    // Says what is wrong with WEIR_CONF too. The driver is not asked for anything yet: a process
+    // that has not used CUDA may fork children that do.
+    TORCH_CHECK(weir_configure(OptionsFromSettings().c_str()) == WEIR_OK, weir_last_error());
     TorchAllocator& allocator = TorchAllocator::Get();
     const std::shared_ptr<CUDAAllocator> shared(&allocator, [](CUDAAllocator*) {});
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(shared);

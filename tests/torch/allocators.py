@@ -22,6 +22,9 @@ class Facts:
     fixed_segments: bool
     expandable: bool  # PyTorch's own expandable segments
     granule: int = 2 * MIB  # memory is taken from the device in multiples of this
+    small_limit: int = MIB  # the largest request of the small pool
+    # The next request is given what was freed last, rather than what is at hand.
+    reuses_at_once: bool = True
 
     def segment_bytes(self, size: int) -> int:
         """The reserved bytes of a segment made for one request of `size` bytes in an empty pool."""
@@ -41,7 +44,8 @@ class Facts:
 _ALL = {
     "native": Facts("native", "", fixed_segments=True, expandable=False),
     "expandable": Facts("expandable", "expandable_segments:True", fixed_segments=False, expandable=True),
-    "weir": Facts("weir", "", fixed_segments=False, expandable=False),
+    "weir": Facts("weir", "", fixed_segments=False, expandable=False, small_limit=MIB // 4,
+                  reuses_at_once=False),
 }
 
 NAME = os.environ.get("WEIR_TEST_ALLOCATOR", "native")

@@ -108,6 +108,8 @@ class TestCudaAllocator(TorchTestCase):
         for context in ("alloc", "all", "state"):
             with self.subTest(context=context):
                 torch.cuda.memory.empty_cache()
+                # What is mapped for a block is mapped with its stack, so something is there before.
+                before = torch.rand(3, 4, device="cuda")
                 held = []
 
                 def the_alloc() -> None:
@@ -122,6 +124,7 @@ class TestCudaAllocator(TorchTestCase):
                     text = json.dumps(torch.cuda.memory._snapshot())
                 self.assertEqual("the_free" in text, context == "all")
                 self.assertEqual("the_alloc" in text, context != "state")
+                del before
 
     def test_memory_plots_history_context(self) -> None:
         held = []

@@ -6,7 +6,7 @@ import rig  # before torch
 import torch
 
 import device_control
-from rig import GIB, MIB, TorchTestCase
+from rig import FACTS, GIB, MIB, TorchTestCase
 
 
 class TestCuda(TorchTestCase):
@@ -138,8 +138,12 @@ class TestCuda(TorchTestCase):
         self.assertEqual(result.tolist(), [1, 2, 3, 4])
         torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(stream):
-            third = torch.empty(4, device="cuda")
-            self.assertEqual(third.data_ptr(), addresses[0], "not reused once it is free")
+            # Weir has other free memory at hand, and takes it as long as there is some.
+            later = [torch.empty(4, device="cuda")]
+            while not FACTS.reuses_at_once and later[-1].data_ptr() != addresses[0]:
+                later.append(torch.empty(4, device="cuda"))
+                self.assertLess(len(later), 100_000)
+            self.assertEqual(later[-1].data_ptr(), addresses[0], "not reused once it is free")
 
     def test_record_stream_on_shifted_view(self) -> None:
         stream = torch.cuda.Stream()
