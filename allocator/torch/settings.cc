@@ -11,6 +11,10 @@
 namespace weir::torch_plugin {
 namespace {
 
+// Expandable segments hold about 2 % more than models ask for; Weir's default allows 5 %, for fewer
+// calls of the driver while a program starts.
+constexpr const char* kGrowth = "soft_limit:0.02";
+
 constexpr size_t kLeastBlock = c10::CachingAllocator::kMinBlockSize;
 
 void ReadRounding() {
@@ -23,13 +27,15 @@ void ReadRounding() {
 
 std::string OptionsFromSettings() {
   std::ostringstream options;
+  const std::string own = c10::utils::get_env("WEIR_CONF").value_or("");
+  const bool limits_growth =
+      own.find("soft_limit") != std::string::npos || own.find("mode:") != std::string::npos;
+  options << (limits_growth ? "" : kGrowth);
   const double threshold = AcceleratorAllocatorConfig::garbage_collection_threshold();
-  if (threshold > 0) options << "gc_threshold:" << threshold;
-  if (c10::utils::has_env("PYTORCH_NO_CUDA_MEMORY_CACHING")) {
-    if (options.tellp() > 0) options << ',';
-    options << "mode:passthrough";
-  }
-  return options.str();
+  if (threshold > 0) options << ",gc_threshold:" << threshold;
+  if (c10::utils::has_env("PYTORCH_NO_CUDA_MEMORY_CACHING")) options << ",mode:passthrough";
+  const std::string text = options.str();
+  return text.starts_with(',') ? text.substr(1) : text;
 }
 
 bool NamesBackend() {
