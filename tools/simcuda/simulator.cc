@@ -97,6 +97,7 @@ void Simulator::Build(const Config& config) {
     space_.Remove(base);
   }
   pools_.Clear();
+  for (int ordinal = 0; ordinal < device_count(); ++ordinal) modules_.ForgetDevice(ordinal);
   devices_.clear();
   space_.Clear();
   faults_.Clear();
@@ -146,6 +147,7 @@ void Simulator::ResetContext(int ordinal) {
   };
   for (const CUdeviceptr base : space_.Select(belongs)) FreeRange(base);
   pools_.TrimAll(ordinal);
+  modules_.ForgetDevice(ordinal);
 }
 
 uint64_t Simulator::RoundToFrames(uint64_t bytes) const {

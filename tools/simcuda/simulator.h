@@ -24,6 +24,7 @@
 #include "tools/simcuda/cost_model.h"
 #include "tools/simcuda/faults.h"
 #include "tools/simcuda/memory_handles.h"
+#include "tools/simcuda/modules.h"
 #include "tools/simcuda/physical_memory.h"
 #include "tools/simcuda/pools.h"
 #include "tools/simcuda/simcuda.h"
@@ -106,6 +107,7 @@ class Simulator {
   AddressSpace& space() { return space_; }
   MemoryHandles& handles() { return handles_; }
   Pools& pools() { return pools_; }
+  Modules& modules() { return modules_; }
   Faults& faults() { return faults_; }
   CostModel& costs() { return costs_; }
 
@@ -147,6 +149,7 @@ class Simulator {
   Timeline timeline_;
   MemoryHandles handles_;
   Pools pools_;
+  Modules modules_;
   Faults faults_;
   CostModel costs_;
 };

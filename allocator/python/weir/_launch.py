@@ -60,10 +60,11 @@ def simulated_environment(memory: str, devices: int) -> dict[str, str]:
         options[key] = value
     options.update(sim_memory=memory, sim_devices=str(devices))
     return {
+        **_standins.ENVIRONMENT,
         "LD_PRELOAD": ":".join([preload, *own]),
         "WEIR_CONF": ",".join(f"{key}:{value}" for key, value in options.items()),
         "WEIR_SIMCUDA_FORCE": "1",
-        # Compiled kernels are not run, and the simulated GPU has no driver to load them.
+        # Triton's kernels would have to be compiled for a real GPU, which no driver here loads.
         "TORCHDYNAMO_DISABLE": "1",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(devices))),
     }

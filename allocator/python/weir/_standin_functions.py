@@ -2,8 +2,9 @@
 "success". Argument positions are those of the libraries' documented interfaces.
 
 The rules: whoever creates gets a handle of his own; whoever asks for a size gets 0; nothing is
-computed; what cannot be pretended without harm (compiling, cuDNN, reading files) fails with the
-library's own error, and the text of the error says what to do.
+computed; what cannot be pretended without harm (cuDNN, reading files) fails with the library's own
+error, and the text of the error says what to do. NVRTC looks at no source: it makes images that the
+simulated GPU loads as modules, whose kernels do nothing there as all kernels.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ PRELUDE = """
 typedef struct { char internal[128]; } UniqueId;
 typedef struct { int ranks, rank; } Communicator;
 typedef struct { int error, driver_error; } FileError;
+typedef struct { char** names; int count, compiled; } Program;
 int cudaMalloc(void**, size_t) __attribute__((weak));
 int cudaFree(void*) __attribute__((weak));
 static int communicator(void** made, int ranks, int rank) {
@@ -33,6 +35,9 @@ static int communicator(void** made, int ranks, int rank) {
   return 0;
 }
 """
+
+# What the simulated GPU knows an image by (tools/simcuda/modules.h).
+_IMAGE = "weir simulated kernel image"
 
 # Where a function writes what the caller reads, by the first pattern that matches the whole name:
 # {argument: type that gets 0}, or "handle".
@@ -81,8 +86,7 @@ _DESTROYS = re.compile(r"(cublas|cusparse|cusolverDn)(?!Lt(Mat|Matmul)\w*Destroy
 # What fails, with the library's own code.
 _ERRORS: tuple[tuple[str, int], ...] = (
     (r"cudnn\w+", 1001),  # NOT_INITIALIZED, the error of a library that cannot be used
-    (r"nvrtcCompileProgram", 6),  # COMPILATION
-    (r"nvrtcGet\w+", 5),  # INVALID_OPTION: nothing was compiled
+    (r"nvrtcGet\w+", 5),  # INVALID_OPTION: no kinds of code but PTX and CUBIN
     (r"cuptiActivityGetNextRecord", 12),  # MAX_LIMIT_REACHED: no more records
     (r"ncclDevCommCreate|ncclCommGrow|ncclGet(Lsa|Peer)\w+", 5),  # INVALID_USAGE
     (r"nvshmemid_hostlib_init_attr|nvshmemx_get_uniqueid|nvshmemx_cumodule_init", 1),
@@ -92,7 +96,7 @@ _ERRORS: tuple[tuple[str, int], ...] = (
 _TEXTS = {
     "cudnn": "cuDNN is not there on the simulated GPU; set torch.backends.cudnn.enabled = False"
              " and call torch.backends.cuda.enable_cudnn_sdp(False)",
-    "nvrtc": "the simulated GPU has no compiler of device code (NVRTC)",
+    "nvrtc": "NVRTC is a stand-in on the simulated GPU",
     "nccl": "NCCL is a stand-in on the simulated GPU",
     "cusparse": "cuSPARSE is a stand-in on the simulated GPU",
     "cublas": "cuBLAS is a stand-in on the simulated GPU",
@@ -113,8 +117,6 @@ def _whole_functions(versions: Mapping[str, Version]) -> dict[str, str]:
     def number(library: str, major: int, minor: int) -> int:
         return part(library, 0) * major + part(library, 1) * minor + part(library, 2)
 
-    log = _TEXTS["nvrtc"]
-    bytes_ = len(log) + 1
     file_error = "{ FileError e = {5001, 0}; return e; }"  # the driver is not initialized
     whole = {
         "cublasLtGetVersion": f"size_t %s(void) {{ return {number('cuda', 10000, 100)}; }}",
@@ -139,11 +141,6 @@ def _whole_functions(versions: Mapping[str, Version]) -> dict[str, str]:
             'int %s(int domain, uint32_t id, const char** s) { *s = "unknown"; return 0; }',
         "nvrtcVersion":
             f"int %s(int* a, int* b) {{ *a = {part('cuda', 0)}; *b = {part('cuda', 1)}; return 0; }}",
-        "nvrtcCreateProgram": "int %s(void** p) { *p = calloc(1, 16); return *p ? 0 : 1; }",
-        "nvrtcDestroyProgram": "int %s(void** p) { free(*p); *p = NULL; return 0; }",
-        "nvrtcAddNameExpression": "int %s(void* p, const char* name) { return 0; }",
-        "nvrtcGetProgramLogSize": f"int %s(void* p, size_t* n) {{ *n = {bytes_}; return 0; }}",
-        "nvrtcGetProgramLog": f'int %s(void* p, char* to) {{ memcpy(to, "{log}", {bytes_}); return 0; }}',
         "ncclGetVersion": f"int %s(int* v) {{ *v = {number('nccl', 10000, 100)}; return 0; }}",
         "ncclMemAlloc":
             "int %s(void** p, size_t n) { return cudaMalloc && cudaMalloc(p, n) == 0 ? 0 : 1; }",
@@ -169,6 +166,7 @@ def _whole_functions(versions: Mapping[str, Version]) -> dict[str, str]:
         "cuFileRead": "ptrdiff_t %s() { return -5001; }",
         "cuFileWrite": "ptrdiff_t %s() { return -5001; }",
     }
+    whole |= _compiler_functions()
     for name in ("ncclCommInitRank", "ncclCommInitRankConfig"):
         whole[name] = ("int %s(void** c, int n, UniqueId id, int rank)"
                        " { return communicator(c, n, rank); }")
@@ -183,6 +181,41 @@ def _whole_functions(versions: Mapping[str, Version]) -> dict[str, str]:
     for name in ("HandleRegister", "HandleDeregister", "BufRegister", "BufDeregister"):
         whole["cuFile" + name] = "FileError %s() " + file_error
     return whole
+
+
+def _compiler_functions() -> dict[str, str]:
+    """NVRTC. The errors are those of calls in the wrong order and of unknown names: 4 is
+    INVALID_PROGRAM, 8 NO_NAME_EXPRESSIONS_AFTER_COMPILATION, 9
+    NO_LOWERED_NAMES_BEFORE_COMPILATION, 10 NAME_EXPRESSION_NOT_VALID."""
+    functions = {
+        "nvrtcCreateProgram":
+            "int %s(Program** made) { *made = calloc(1, sizeof **made); return *made ? 0 : 1; }",
+        "nvrtcDestroyProgram":
+            "int %s(Program** p) { if (p == NULL || *p == NULL) return 4;"
+            " for (int i = 0; i < (*p)->count; ++i) free((*p)->names[i]);"
+            " free((*p)->names); free(*p); *p = NULL; return 0; }",
+        "nvrtcAddNameExpression":
+            "int %s(Program* p, const char* name) { if (p->compiled) return 8;"
+            " char** names = realloc(p->names, (p->count + 1) * sizeof *names);"
+            " if (names == NULL) return 1; p->names = names;"
+            " if ((names[p->count] = strdup(name)) == NULL) return 1; ++p->count; return 0; }",
+        "nvrtcCompileProgram": "int %s(Program* p) { p->compiled = 1; return 0; }",
+        "nvrtcGetLoweredName":
+            "int %s(Program* p, const char* name, const char** lowered) {"
+            " if (!p->compiled) return 9; for (int i = 0; i < p->count; ++i)"
+            " if (strcmp(p->names[i], name) == 0) { *lowered = p->names[i]; return 0; }"
+            " return 10; }",
+        "nvrtcGetProgramLogSize": "int %s(Program* p, size_t* n) { *n = 1; return 0; }",
+        "nvrtcGetProgramLog": "int %s(Program* p, char* to) { *to = 0; return 0; }",
+    }
+    for kind in ("PTX", "CUBIN"):
+        functions[f"nvrtcGet{kind}Size"] = (
+            "int %s(Program* p, size_t* n) { if (!p->compiled) return 4;"
+            f' *n = sizeof "{_IMAGE}"; return 0; }}')
+        functions[f"nvrtcGet{kind}"] = (
+            "int %s(Program* p, char* to) { if (!p->compiled) return 4;"
+            f' memcpy(to, "{_IMAGE}", sizeof "{_IMAGE}"); return 0; }}')
+    return functions
 
 
 def _writes(name: str, outputs: Mapping[int, str]) -> str:

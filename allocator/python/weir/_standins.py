@@ -40,6 +40,9 @@ _REQUIREMENT = re.compile(
     r"^Requires-Dist: (?:nvidia-)?(cuda|cudnn|nccl|nvshmem)(?:-toolkit)?(?:-cu\d+)?(?:\[.*\])?"
     r"==([\d.]+)", re.MULTILINE)
 _STAMP = "standins.json"
+# For processes on the simulated GPU. PyTorch keeps what NVRTC made in a folder of the user's: images
+# of the stand-in would fail on a real GPU later, and real ones do here.
+ENVIRONMENT = {"USE_PYTORCH_KERNEL_CACHE": "0"}
 
 
 class StandinError(RuntimeError):

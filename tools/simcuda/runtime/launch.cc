@@ -1,51 +1,24 @@
 // Kernel launches. A launch is an operation of its stream, with its place in order, captures and
 // graphs, that does nothing: the simulated device runs no device code, and does not know what the
 // kernel would have touched. What depends on compiled code (registers, shared memory) is assumed.
-#include <algorithm>
 #include <vector>
 
+#include "tools/simcuda/kernel_limits.h"
 #include "tools/simcuda/runtime/face.h"
 #include "tools/simcuda/runtime/registration.h"
 
 using namespace weir::sim::runtime;
+using weir::sim::IsLaunchShape;
+using weir::sim::KernelLimits;
 
 namespace {
 
-constexpr int kAssumedRegisters = 32;  // per thread
-
-struct Limits {
-  int threads_per_block = 0;
-  int threads_per_multiprocessor = 0;
-  int blocks_per_multiprocessor = 0;
-  int registers_per_multiprocessor = 0;
-  int shared_per_block = 0;
-  int shared_per_multiprocessor = 0;
-  int shared_reserved = 0;
-  int warp = 1;
-};
-
-Limits DeviceLimits() {
-  const auto get = [device = CurrentDevice()](CUdevice_attribute attribute) {
+KernelLimits DeviceLimits() {
+  return weir::sim::ReadKernelLimits([device = CurrentDevice()](CUdevice_attribute attribute) {
     int value = 0;
     Driver().cuDeviceGetAttribute(&value, attribute, device);
     return value;
-  };
-  return {
-      .threads_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-      .threads_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
-      .blocks_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
-      .registers_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
-      .shared_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-      .shared_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
-      .shared_reserved = get(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
-      .warp = get(CU_DEVICE_ATTRIBUTE_WARP_SIZE)};
-}
-
-// The block's threads, 0 if the shape is empty or overflows.
-uint64_t Threads(dim3 block) {
-  constexpr unsigned int kMost = 1 << 16;
-  if (block.x > kMost || block.y > kMost || block.z > kMost) return 0;
-  return uint64_t{block.x} * block.y * block.z;
+  });
 }
 
 cudaError_t Launch(const void* function, dim3 grid, dim3 block, cudaStream_t stream) {
@@ -56,10 +29,7 @@ cudaError_t Launch(const void* function, dim3 grid, dim3 block, cudaStream_t str
     const CUresult result = driver.cuDeviceGetAttribute(
         &most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CurrentDevice());
     if (result != CUDA_SUCCESS) return Translate(result);
-    const uint64_t threads = Threads(block);
-    const bool empty = grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0;
-    if (empty || threads > static_cast<uint64_t>(most_threads))
-      return cudaErrorInvalidConfiguration;
+    if (!IsLaunchShape(grid, block, most_threads)) return cudaErrorInvalidConfiguration;
     return Translate(weir::sim::Launch(stream, kernel.name, {}));
   });
 }
@@ -131,11 +101,11 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     if (!FindKernel(function, &kernel)) return cudaErrorInvalidDeviceFunction;
     *attributes = {};
     attributes->maxThreadsPerBlock = DeviceLimits().threads_per_block;
-    attributes->numRegs = kAssumedRegisters;
-    attributes->ptxVersion = 90;
-    attributes->binaryVersion = 90;
-    attributes->maxDynamicSharedSizeBytes = kernel.dynamic_shared_bytes;
-    attributes->preferredShmemCarveout = kernel.shared_carveout;
+    attributes->numRegs = weir::sim::kAssumedRegisters;
+    attributes->ptxVersion = weir::sim::kAssumedCodeVersion;
+    attributes->binaryVersion = weir::sim::kAssumedCodeVersion;
+    attributes->maxDynamicSharedSizeBytes = kernel.settings.dynamic_shared_bytes;
+    attributes->preferredShmemCarveout = kernel.settings.shared_carveout;
     return cudaSuccess;
   });
 }
@@ -146,10 +116,10 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
     if (!FindKernel(function, &kernel)) return cudaErrorInvalidDeviceFunction;
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
       if (value < 0 || value > DeviceLimits().shared_per_block) return cudaErrorInvalidValue;
-      kernel.dynamic_shared_bytes = value;
+      kernel.settings.dynamic_shared_bytes = value;
     } else if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
       if (value < -1 || value > 100) return cudaErrorInvalidValue;
-      kernel.shared_carveout = value;
+      kernel.settings.shared_carveout = value;
     } else {
       return cudaErrorNotSupported;
     }
@@ -174,18 +144,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
   return InContext([=](const DriverTable&) {
     Kernel kernel;
     if (!FindKernel(function, &kernel)) return cudaErrorInvalidDeviceFunction;
-    const Limits limits = DeviceLimits();
-    *blocks = 0;
-    if (block_size > limits.threads_per_block ||
-        shared_bytes > static_cast<size_t>(limits.shared_per_block)) {
-      return cudaSuccess;
-    }
-    const int threads = (block_size + limits.warp - 1) / limits.warp * limits.warp;
-    const int shared = static_cast<int>(shared_bytes) + limits.shared_reserved;
-    *blocks =
-        std::min({limits.blocks_per_multiprocessor, limits.threads_per_multiprocessor / threads,
-                  limits.registers_per_multiprocessor / (threads * kAssumedRegisters),
-                  limits.shared_per_multiprocessor / shared});
+    *blocks = weir::sim::ActiveBlocks(DeviceLimits(), block_size, shared_bytes);
     return cudaSuccess;
   });
 }

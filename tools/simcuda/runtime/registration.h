@@ -7,12 +7,13 @@
 
 #include <string>
 
+#include "tools/simcuda/kernel_limits.h"
+
 namespace weir::sim::runtime {
 
 struct Kernel {
-  std::string name;                     // mangled
-  int dynamic_shared_bytes = 48 << 10;  // at most; what a launch may ask for unless more is set
-  int shared_carveout = -1;
+  std::string name;  // mangled
+  KernelSettings settings{};
 };
 
 // False if no such kernel is registered.
