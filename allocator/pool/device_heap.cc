@@ -107,8 +107,7 @@ uint64_t DeviceHeap::Allocate(uint64_t bytes, uint64_t alignment, Stream stream,
     if (address != 0) return address;
   }
   if (has_routes_.load(std::memory_order_relaxed)) key.pool = PoolOf(stream);
-  Request request = MakeRequest(padded, alignment, key.pool != 0);
-  request.bytes = bytes;
+  Request request = MakeRequest(bytes, padded, alignment, key.pool != 0);
   uint64_t address = 0;
   {
     MutexLock lock(heap_mu_);

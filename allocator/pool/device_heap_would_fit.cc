@@ -229,9 +229,9 @@ HeapError DeviceHeap::WouldFit(uint64_t bytes, Stream stream, bool* fits, uint64
   StreamHeap* owner = known != by_key_.end() ? known->second : &unknown;
   const CacheVisit visit(caches_);
   FitView view(*this, now);
-  *missing_bytes =
-      view.Missing(owner, owner->no_split() ? MakeBlockRequest(bytes, kBlockAlignment)
-                                            : MakeRequest(bytes, kBlockAlignment, key.pool != 0));
+  *missing_bytes = view.Missing(
+      owner, owner->no_split() ? MakeBlockRequest(bytes, kBlockAlignment)
+                               : MakeRequest(bytes, bytes, kBlockAlignment, key.pool != 0));
   *fits = *missing_bytes == 0;
   return {};
 }

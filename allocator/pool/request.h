@@ -8,6 +8,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/block/block.h"
 #include "allocator/block/size_classes.h"
+#include "allocator/block/span.h"
 #include "allocator/pool/context_replay.h"
 
 namespace weir {
@@ -27,12 +28,19 @@ inline Request MakeBlockRequest(uint64_t bytes, uint64_t alignment) {
   return {bytes, std::max(alignment, kBlockAlignment), -1, AlignUp(least, kBlockAlignment)};
 }
 
+// For `bytes` in a block that has room for `padded`, at least as many. An object notes what was not
+// asked for in few bits (Span::held): who asked for much less than it needs a block of its own.
 // In pools spans lie on multiples of their size, so that an object's address says where its span
 // begins (device_heap_restore.h).
-inline Request MakeRequest(uint64_t bytes, uint64_t alignment, bool in_pool) {
-  if (bytes > kMaxSmallBytes || alignment > kBlockAlignment)
-    return MakeBlockRequest(bytes, alignment);
-  return {bytes, in_pool ? kSpanBytes : kSpanAlignment, SizeClassOf(bytes), kSpanBytes};
+inline Request MakeRequest(uint64_t bytes, uint64_t padded, uint64_t alignment, bool in_pool) {
+  Request request = MakeBlockRequest(padded, alignment);
+  if (padded <= kMaxSmallBytes && alignment <= kBlockAlignment) {
+    const int size_class = SizeClassOf(padded);
+    if (SizeOfClass(size_class) - bytes < Span::kHasUses)
+      request = {bytes, in_pool ? kSpanBytes : kSpanAlignment, size_class, kSpanBytes};
+  }
+  request.bytes = bytes;
+  return request;
 }
 
 enum class Planned { kYes, kNeedsAddresses, kNeedsProof, kNoMemory };

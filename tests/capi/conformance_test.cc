@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/capi/simulated_weir.h"
+#include "weir/inspect.h"
 
 namespace weir::test {
 namespace {
@@ -42,6 +43,8 @@ TEST_CASE("a padded block has the room, and counts as what was asked", "[capi]")
   if (IsPassthrough()) return;
   for (const auto& [bytes, padded] : {std::pair<size_t, size_t>{700, 1024},
                                       {17000, 32768},
+                                      {16300, 32000},  // 16 KiB more than was asked
+                                      {16384, 32768},
                                       {100 * 1024, 128 * 1024},
                                       {5 << 20, 8 << 20},
                                       {4096, 4096}}) {
@@ -51,6 +54,9 @@ TEST_CASE("a padded block has the room, and counts as what was asked", "[capi]")
     REQUIRE(block != nullptr);
     CHECK(weir_usable_size(block) >= padded);
     CHECK(SimulatedWeir::Stats(0).requested_bytes == before + bytes);
+    weir_block_info_t info;
+    CHECK(weir_find_block(block, &info, nullptr) == WEIR_OK);
+    CHECK(info.requested_bytes == bytes);
     CHECK(weir_free_ordered(block) == WEIR_OK);
     CHECK(SimulatedWeir::Stats(0).requested_bytes == before);
   }

@@ -15,13 +15,15 @@ sim::Config TwoDevices(bool vmm = true) {
   return config;
 }
 
-// Descriptors of an export, closed at the end.
+// Descriptors of an export, which hold its memory until they are closed.
 struct Exported {
   weir_export_t info = {};
   std::vector<uint64_t> handle_bytes = std::vector<uint64_t>(200);
   std::vector<int> fds = std::vector<int>(200, -1);
-  ~Exported() {
+  ~Exported() { Close(); }
+  void Close() {
     for (size_t i = 0; i < info.count; ++i) close(fds[i]);
+    info.count = 0;
   }
 };
 
@@ -167,6 +169,7 @@ TEST_CASE("an exported block shows the same bytes where it is imported", "[share
       DeviceHeap::Sharing(into)
           .Import(exported.fds.data(), exported.handle_bytes.data(), exported.info.count, &imported)
           .ok());
+  exported.Close();
   CHECK(f.Holds(imported + offset, bytes, 7, reader));
   f.Put(imported + offset, bytes, 9, reader);
   CHECK(f.Holds(at, bytes, 9));
@@ -232,6 +235,7 @@ TEST_CASE("what is no handle, or not as long, is not imported", "[share]") {
   CHECK(import({}, {}) == WEIR_ERROR_INVALID_ARGUMENT);
   close(zero);
   CHECK(imported == 0);
+  exported.Close();
   REQUIRE(f.Sharing().Unexport(at).ok());
   f.FreeAsync(at);
   f.RequireAllIsGivenBack();
