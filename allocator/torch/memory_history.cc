@@ -39,6 +39,7 @@ void MemoryHistory::Configure(bool enabled, CreateContextFn recorder, size_t max
   std::unordered_map<uint64_t, Context> blocks;
   std::map<uint64_t, Context> segments;
   std::map<uint64_t, Pending> pending;
+  const std::lock_guard config(config_mu_);
   {
     const std::lock_guard lock(mu_);
     max_entries_ = std::max<size_t>(max_entries, 1);
@@ -63,6 +64,7 @@ void MemoryHistory::Configure(bool enabled, CreateContextFn recorder, size_t max
 }
 
 void MemoryHistory::AddTracker(AllocatorTraceTracker tracker, bool only_listens) {
+  const std::lock_guard config(config_mu_);
   {
     const std::lock_guard lock(mu_);
     trackers_.push_back(std::move(tracker));
@@ -72,20 +74,24 @@ void MemoryHistory::AddTracker(AllocatorTraceTracker tracker, bool only_listens)
 }
 
 void MemoryHistory::UpdateWatching() {
-  bool watch = false, registers = false;
+  Told wanted = Told::kNothing;
   {
     const std::lock_guard lock(mu_);
-    watch = enabled_.load() || !trackers_.empty();
-    registers = has_registering_trackers_;
+    if (enabled_.load() || !trackers_.empty()) wanted = Told::kAsWatcher;
+    if (has_registering_trackers_) wanted = Told::kAsObserver;
   }
-  weir_unobserve_remap(&OnRemap, nullptr);
-  weir_unwatch_remap(&OnRemap, nullptr);
-  if (registers) {
-    TORCH_CHECK(weir_observe_remap(&OnRemap, nullptr) == WEIR_OK, weir_last_error());
-  } else if (watch) {
-    TORCH_CHECK(weir_watch_remap(&OnRemap, nullptr) == WEIR_OK, weir_last_error());
+  if (wanted != told_) {
+    if (told_ == Told::kAsWatcher) weir_unwatch_remap(&OnRemap, nullptr);
+    if (told_ == Told::kAsObserver) weir_unobserve_remap(&OnRemap, nullptr);
+    told_ = Told::kNothing;
+    if (wanted == Told::kAsWatcher) {
+      TORCH_CHECK(weir_watch_remap(&OnRemap, nullptr) == WEIR_OK, weir_last_error());
+    } else if (wanted == Told::kAsObserver) {
+      TORCH_CHECK(weir_observe_remap(&OnRemap, nullptr) == WEIR_OK, weir_last_error());
+    }
+    told_ = wanted;
   }
-  watching_.store(watch);
+  watching_.store(wanted != Told::kNothing);
 }
 
 TraceEntry MemoryHistory::MakeEntry(TraceEntry::Action action, DeviceIndex device, uint64_t address,

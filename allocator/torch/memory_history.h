@@ -105,13 +105,17 @@ class MemoryHistory {
   // Notes that what was freed and overlaps the range is complete. mu_ held.
   void CompletePending(uint64_t begin, uint64_t bytes, Trash* trash);
   void Complete(std::map<uint64_t, Pending>::iterator pending, Trash* trash);
-  void UpdateWatching();
+  void UpdateWatching();  // config_mu_ held
 
   std::atomic<bool> watching_{false};
   std::atomic<bool> enabled_{false};
   std::atomic<CreateContextFn> recorder_{nullptr};
   std::atomic<RecordContext> when_{RecordContext::NEVER};
   c10::ApproximateClockToUnixTimeConverter clock_;
+
+  // One change of who is told what at a time; before mu_.
+  std::mutex config_mu_;
+  enum class Told { kNothing, kAsWatcher, kAsObserver } told_ = Told::kNothing;
 
   // Taken last of all locks, and not held while Weir or Python is called. Guards the rest.
   std::mutex mu_;

@@ -5,8 +5,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-
-#include <cmath>
+#include <pthread.h>
 
 #include "settings.h"
 #include "weir/inspect.h"
@@ -17,6 +16,9 @@ namespace weir::torch_plugin {
 namespace {
 
 constexpr size_t kExaByte = size_t{1} << 60;
+
+// In a child of a process that used Weir: inherited blocks are its parent's, and so are the locks.
+std::atomic<bool> is_forked{false};
 
 DeviceIndex CurrentDevice() {
   DeviceIndex device = 0;
@@ -166,7 +168,7 @@ void TorchAllocator::raw_delete(void* ptr) {
 }
 
 void TorchAllocator::FreeSlow(void* ptr) {
-  if (ptr == nullptr) return;
+  if (ptr == nullptr || is_forked.load(std::memory_order_relaxed)) return;
   weir_block_info_t block{};
   weir_segment_info_t segment{};
   const bool found = weir_find_block(ptr, &block, &segment) == WEIR_OK &&
@@ -209,6 +211,7 @@ void TorchAllocator::init(int device_count) {
   if (had >= static_cast<size_t>(device_count)) return;
   if (had == 0) {
     TORCH_CHECK(weir_add_memory_callback(&AskPyTorchToFree, nullptr) == WEIR_OK, weir_last_error());
+    pthread_atfork(nullptr, nullptr, [] { is_forked.store(true, std::memory_order_relaxed); });
   }
   devices_.resize(static_cast<size_t>(device_count));
   const double fraction = CUDAAllocatorConfig::per_process_memory_fraction();

@@ -1,5 +1,9 @@
 #include "trace_writer.h"
 
+#include <pthread.h>
+#include <stdio_ext.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstring>
@@ -31,6 +35,12 @@ void TraceWriter::Start(const char* path) {
                 std::strerror(errno));
     failed_ = std::fputs("t_us,op,id,size,stream,device\n", file_) < 0;
   }
+  // What lies in the file's buffer is the parent's to write.
+  pthread_atfork(nullptr, nullptr, [] {
+    TraceWriter& writer = Get();
+    if (writer.file_ != nullptr) __fpurge(writer.file_);
+    writer.file_ = nullptr;
+  });
   const auto listen = [this](const TraceEntry& entry) { OnEntry(entry); };
   TorchAllocator& weir = TorchAllocator::Get();
   if (c10::cuda::CUDACachingAllocator::get() == &weir) {

@@ -47,6 +47,14 @@ class TestFork(TorchTestCase):
         inherited[0][:4].copy_(inherited[1])
         self.assertEqual(inherited[0][:4].tolist(), [1, 1, 1, 1])
 
+    def test_a_child_may_free_what_it_inherited_while_history_is_recorded(self) -> None:
+        torch.cuda.memory._record_memory_history()
+        self.addCleanup(torch.cuda.memory._record_memory_history, None)
+        inherited = [torch.empty(MIB, device="cuda")]
+        self.assertEqual(self.fork(lambda: inherited.clear() or 0), 0)
+        actions = [event["action"] for event in torch.cuda.memory._snapshot()["device_traces"][0]]
+        self.assertNotIn("free_requested", actions)
+
     def test_no_lock_that_a_child_inherits_hangs(self) -> None:
         stop = threading.Event()
 
