@@ -91,5 +91,68 @@ TEST_CASE("whichever driver call fails, pools with sources and pools that lend l
   CHECK(reached > 30);
 }
 
+TEST_CASE("whatever goes on to fail, pools with sources and pools that lend stay consistent",
+          "[sources][fault]") {
+  const bool vmm = GENERATE(true, false);
+  const char* const then = GENERATE(
+      values<const char*>({"cuMemUnmap", "cuMemRelease", "cuMemFree", "cuMemMap", "cuMemSetAccess",
+                           "cuEventQuery", "cuEventRecord", "cuCtxSynchronize"}));
+  const int reached = ForEachFault(HeapEntries(), then, CUDA_ERROR_UNKNOWN, [&](FaultPoint& point) {
+    PoolsLife f(vmm);
+    point.Arm();
+    f.Run();
+    point.Clear();
+    REQUIRE(f.heap().EmptyCache().ok());
+    f.RequireValid();
+    CHECK(f.source.segments() == 0);
+    CHECK(f.source.wrong() == 0);
+    CHECK(f.source.returned() == static_cast<int>(f.source.asked().size()));
+  });
+  CHECK(reached > 20);
+}
+
+TEST_CASE("whichever driver call fails, a pool returns to a state or stays as it is",
+          "[restore][fault]") {
+  using Wanted = DeviceHeap::PoolRestore::Wanted;
+  const char* const then =
+      GENERATE(values<const char*>({"", "cuEventQuery", "cuEventSynchronize", "cuCtxSynchronize"}));
+  const bool vmm = GENERATE(true, false);
+  const int reached = ForEachFault(HeapEntries(), then, CUDA_ERROR_UNKNOWN, [&](FaultPoint& point) {
+    CaptureFixture f(Device(64 * kMiB, vmm));
+    const CUstream stream = f.NewStream(), other = f.NewStream();
+    const uint64_t pool = f.NewPool();
+    f.Begin(pool);
+    std::vector<Wanted> state;
+    for (const uint64_t bytes : {uint64_t{900}, uint64_t{70000}, 3 * kMiB}) {
+      const uint64_t at = f.Allocate(bytes, stream);
+      state.push_back({at, f.heap().UsableSize(at), bytes, stream});
+    }
+    const uint64_t extra = f.Allocate(2 * kMiB, stream);
+    f.End(pool);
+    for (const Wanted& block :
+         state) {  // on another stream, so that there is something to wait for
+      f.Write(other, block.address, block.bytes);
+      f.FreeAsync(block.address, other);
+    }
+    point.Arm();
+    const HeapError error = DeviceHeap::PoolRestore(f.heap(), pool).Run(state);
+    point.Clear();
+    f.RequireValid();
+    if (!error.ok()) {
+      CHECK(f.heap().UsableSize(extra) == 2 * kMiB);
+      for (const Wanted& block : state) CHECK(f.heap().UsableSize(block.address) == 0);
+      REQUIRE(DeviceHeap::PoolRestore(f.heap(), pool).Run(state).ok());
+    }
+    CHECK(f.heap().UsableSize(extra) == 0);
+    for (const Wanted& block : state) {
+      CHECK(f.heap().UsableSize(block.address) == block.bytes);
+      f.FreeAsync(block.address, stream);
+    }
+    f.Release(pool);
+    f.RequireAllIsGivenBack();
+  });
+  CHECK(reached >= 1);
+}
+
 }  // namespace
 }  // namespace weir::test

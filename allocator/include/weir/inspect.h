@@ -54,8 +54,10 @@ typedef struct weir_segment_info {
  * The sums over all segments are the statistics of that moment: allocated_bytes, active_bytes,
  * requested_bytes; and bytes is reserved_bytes without spares, memory that is mapped nowhere.
  * Memory that has several addresses (stitch, mesh, boundary) is listed once: where it is in use,
- * else at the address that used it last; so a segment may begin and end within a page. In
- * mode:passthrough each block is a segment.
+ * else at the address that used it last; so a segment may begin and end within a page. What a
+ * pool's source took from Weir counts twice (weir/pools.h) and is listed twice, as the source's
+ * block and as a segment of the pool; weir_find_block may show either. In mode:passthrough each
+ * block is a segment.
  *
  * visit must not throw. A device that is not in use has no segment. */
 typedef void (*weir_segment_visitor_t)(const weir_segment_info_t* segment,
