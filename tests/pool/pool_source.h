@@ -41,6 +41,7 @@ class PoolSource {
   int wrong() const { return wrong_; }  // calls that do not fit what was given
   // Whether all of [at, at + bytes) lies in one segment.
   bool Has(uint64_t at, uint64_t bytes) const {
+    const std::lock_guard lock(mu_);
     const auto after = segments_.upper_bound(at);
     if (after == segments_.begin()) return false;
     const auto& [begin, given] = *std::prev(after);
