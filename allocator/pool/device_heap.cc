@@ -229,12 +229,6 @@ HeapError DeviceHeap::FreeAsync(uint64_t address, Stream stream) {
     if (found.block == nullptr) return ExplainNotFound(address);
     StreamHeap* owner = found.block->owner;
     user = owner->IsStream(key) ? owner : FindStream(key);
-    if (user == owner && is_cached) {
-      ThreadCache* cache = CacheOf(owner);
-      if (cache != nullptr && FreeThrough(cache, found, address)) return {};
-    }
-    // What leaves with its pool is looked at now, or nobody might.
-    record_marker = found.block->arena->owner()->is_leaving();
     if (user != nullptr) FreeHeld(found, address, user, &record_marker);
   }
   if (user == nullptr) {  // a stream seen first
@@ -251,13 +245,7 @@ HeapError DeviceHeap::FreeOrdered(uint64_t address) {
     MutexLock lock(heap_mu_);
     const Found found = Find(address);
     if (found.block == nullptr) return ExplainNotFound(address);
-    StreamHeap* owner = found.block->owner;
-    // Another thread's default stream has caches in that thread only.
-    const bool may_cache = found.block->bytes <= ThreadCache::kMaxBytes &&
-                           (owner->key.thread == 0 || owner->key.thread == ThreadNumber());
-    ThreadCache* cache = may_cache ? CacheOf(owner) : nullptr;
-    if (cache != nullptr && FreeThrough(cache, found, address)) return {};
-    FreeHeld(found, address, owner, &record_marker);
+    FreeHeld(found, address, found.block->owner, &record_marker);
   }
   if (record_marker) TryCompleteDeferred();
   return {};
@@ -265,6 +253,14 @@ HeapError DeviceHeap::FreeOrdered(uint64_t address) {
 
 void DeviceHeap::FreeHeld(const Found& found, uint64_t address, StreamHeap* user,
                           bool* record_marker) {
+  // Another thread's default stream has caches in that thread only.
+  const bool may_cache = user == found.block->owner &&
+                         found.block->bytes <= ThreadCache::kMaxBytes &&
+                         (user->key.thread == 0 || user->key.thread == ThreadNumber());
+  ThreadCache* cache = may_cache ? CacheOf(user) : nullptr;
+  if (cache != nullptr && FreeThrough(cache, found, address)) return;
+  // What leaves with its pool is looked at now, or nobody might.
+  *record_marker |= found.block->arena->owner()->is_leaving();
   if (!stacks_.empty()) stacks_.erase(address);
   if (user != found.block->owner || user->is_any() || !uses_.empty()) {
     FreeBehind(found, address, user, record_marker);

@@ -93,6 +93,12 @@ TEST_CASE("a block that outlives its pool is freed as usual, and its segment goe
     CHECK(f.source.segments() == 1);
     f.Free(small);
   }
+  SECTION("also when it is freed in the order of its own stream") {
+    CHECK(f.heap().FreeOrdered(kept).ok());
+    CHECK(f.source.segments() == 1);
+    CHECK(f.heap().FreeOrdered(small).ok());
+    CHECK(f.source.segments() == 0);
+  }
   SECTION("with the next trim if there is") {
     f.Write(stream, kept, 100);
     sim::HoldStream(0, stream);
