@@ -1,4 +1,5 @@
 // The C functions for memory whose physical pages others hold: pinned ranges, observers of remaps.
+#include "absl/strings/str_cat.h"
 #include "allocator/capi/last_error.h"
 #include "allocator/capi/thread_device.h"
 #include "allocator/vmm/remap_observers.h"
@@ -8,6 +9,7 @@ using namespace weir::capi;  // NOLINT: the C functions are this file's only con
 using weir::DeviceSlot;
 using weir::HeapError;
 using weir::IsForked;
+using weir::RemapObserver;
 using weir::RemapObservers;
 
 namespace {
@@ -27,6 +29,25 @@ int WithHeapOf(const void* ptr, Fn fn) {
   });
 }
 
+// Of observers and watchers; `name` is what a caller calls one.
+int Add(RemapObservers::List& list, const RemapObserver& added, const char* name) {
+  return Guarded([&]() -> HeapError {
+    if (added.function == nullptr) return NullArgument(name);
+    list.Add(added);
+    return {};
+  });
+}
+
+int Remove(RemapObservers::List& list, const RemapObserver& removed, const char* name) {
+  if (IsForked()) return WEIR_OK;
+  return Guarded([&]() -> HeapError {
+    if (list.Remove(removed)) return {};
+    return {
+        WEIR_ERROR_INVALID_ARGUMENT,
+        absl::StrCat("this ", name, " was not added with this user pointer, or removed before")};
+  });
+}
+
 }  // namespace
 
 int weir_pin_range(const void* ptr, size_t bytes) {
@@ -41,35 +62,17 @@ int weir_unpin_range(const void* ptr, size_t bytes) {
 }
 
 int weir_observe_remap(weir_remap_observer_t observer, void* user) {
-  return Guarded([&]() -> HeapError {
-    if (observer == nullptr) return {WEIR_ERROR_INVALID_ARGUMENT, "observer is NULL"};
-    RemapObservers::Get().Add({observer, user});
-    return {};
-  });
-}
-
-int weir_watch_remap(weir_remap_observer_t watcher, void* user) {
-  return Guarded([&]() -> HeapError {
-    if (watcher == nullptr) return {WEIR_ERROR_INVALID_ARGUMENT, "watcher is NULL"};
-    RemapObservers::Get().AddWatcher({watcher, user});
-    return {};
-  });
-}
-
-int weir_unwatch_remap(weir_remap_observer_t watcher, void* user) {
-  if (IsForked()) return WEIR_OK;
-  return Guarded([&]() -> HeapError {
-    if (RemapObservers::Get().RemoveWatcher({watcher, user})) return {};
-    return {WEIR_ERROR_INVALID_ARGUMENT,
-            "this watcher was not added with this user pointer, or removed before"};
-  });
+  return Add(RemapObservers::Get().observers(), {observer, user}, "observer");
 }
 
 int weir_unobserve_remap(weir_remap_observer_t observer, void* user) {
-  if (IsForked()) return WEIR_OK;
-  return Guarded([&]() -> HeapError {
-    if (RemapObservers::Get().Remove({observer, user})) return {};
-    return {WEIR_ERROR_INVALID_ARGUMENT,
-            "this observer was not added with this user pointer, or removed before"};
-  });
+  return Remove(RemapObservers::Get().observers(), {observer, user}, "observer");
+}
+
+int weir_watch_remap(weir_remap_observer_t watcher, void* user) {
+  return Add(RemapObservers::Get().watchers(), {watcher, user}, "watcher");
+}
+
+int weir_unwatch_remap(weir_remap_observer_t watcher, void* user) {
+  return Remove(RemapObservers::Get().watchers(), {watcher, user}, "watcher");
 }

@@ -123,7 +123,7 @@ HeapError DeviceHeap::CheckNotObserving() {
 
 bool DeviceHeap::MayMove() const {
   if (options_.compaction != Compaction::kAuto) return options_.compaction == Compaction::kOn;
-  if (RemapObservers::Get().has_observers()) return true;
+  if (!RemapObservers::Get().observers().is_empty()) return true;
   const char* library = UnseenHolders::Get().Look();
   if (library == nullptr) return true;
   UnseenHolders::Get().Tell(library);

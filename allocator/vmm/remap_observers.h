@@ -23,13 +23,11 @@ class RemapObservers {
  public:
   static RemapObservers& Get();
 
+  using List = CallbackList<RemapObserver>;
+
   // An observer lets go of memory that is unmapped; a watcher only listens.
-  void Add(const RemapObserver& observer) { observers_.Add(observer); }
-  void AddWatcher(const RemapObserver& watcher) { watchers_.Add(watcher); }
-  // False if it was not added.
-  bool Remove(const RemapObserver& observer) { return observers_.Remove(observer); }
-  bool RemoveWatcher(const RemapObserver& watcher) { return watchers_.Remove(watcher); }
-  bool has_observers() const { return !observers_.is_empty(); }
+  List& observers() { return observers_; }
+  List& watchers() { return watchers_; }
 
   // Tells all of them, in the order in which they were added.
   void Tell(int device, uint64_t at, uint64_t bytes, weir_remap_event_t event);
@@ -37,8 +35,8 @@ class RemapObservers {
   static bool inside();
 
  private:
-  CallbackList<RemapObserver> observers_;
-  CallbackList<RemapObserver> watchers_;
+  List observers_;
+  List watchers_;
 };
 
 }  // namespace weir

@@ -68,6 +68,11 @@ Squeeze Run() {
   return result;
 }
 
+// Mappings and unmappings, in two ints.
+void CountRemap(int, void*, size_t, int event, void* user) {
+  static_cast<int*>(user)[event == WEIR_REMAP_BEFORE_UNMAP] += 1;
+}
+
 constexpr const char* kSim = "device:sim,sim_memory:128MiB,thread_cache:0";
 
 TEST_CASE("memory moves while no library is loaded that may hold it unseen", "[holders]") {
@@ -135,15 +140,12 @@ TEST_CASE("a program that vouches for its memory has it moved", "[holders]") {
 TEST_CASE("while an observer follows Weir's changes memory is moved", "[holders]") {
   CHECK(InChild(kSim, nullptr, [] {
           EXPECT_IN_CHILD(LoadLibrary());
-          const auto count = [](int, void*, size_t, int event, void* user) {
-            static_cast<int*>(user)[event == WEIR_REMAP_BEFORE_UNMAP] += 1;
-          };
           int events[2] = {};
-          EXPECT_IN_CHILD(weir_observe_remap(count, events) == WEIR_OK);
+          EXPECT_IN_CHILD(weir_observe_remap(CountRemap, events) == WEIR_OK);
           EXPECT_IN_CHILD(Stats().grow_only == 0);
           EXPECT_IN_CHILD(Run().served);
           EXPECT_IN_CHILD(events[0] > 0 && events[1] > 0);
-          EXPECT_IN_CHILD(weir_unobserve_remap(count, events) == WEIR_OK);
+          EXPECT_IN_CHILD(weir_unobserve_remap(CountRemap, events) == WEIR_OK);
           EXPECT_IN_CHILD(Stats().grow_only == 1);
           return 0;
         }) == 0);
@@ -170,17 +172,14 @@ TEST_CASE("NVSHMEM counts once it is initialized, for PyTorch is linked with it"
 TEST_CASE("who only watches Weir's changes does not vouch for memory", "[holders]") {
   CHECK(InChild(kSim, nullptr, [] {
           EXPECT_IN_CHILD(LoadLibrary());
-          const auto count = [](int, void*, size_t, int event, void* user) {
-            static_cast<int*>(user)[event == WEIR_REMAP_BEFORE_UNMAP] += 1;
-          };
           int events[2] = {};
-          EXPECT_IN_CHILD(weir_watch_remap(count, events) == WEIR_OK);
+          EXPECT_IN_CHILD(weir_watch_remap(CountRemap, events) == WEIR_OK);
           EXPECT_IN_CHILD(!Run().served && Stats().grow_only == 1);
           EXPECT_IN_CHILD(events[0] > 0 && events[1] == 0);
           EXPECT_IN_CHILD(weir_empty_cache(0) == WEIR_OK);
           EXPECT_IN_CHILD(events[1] == events[0]);
-          EXPECT_IN_CHILD(weir_unwatch_remap(count, events) == WEIR_OK);
-          EXPECT_IN_CHILD(weir_unwatch_remap(count, events) == WEIR_ERROR_INVALID_ARGUMENT);
+          EXPECT_IN_CHILD(weir_unwatch_remap(CountRemap, events) == WEIR_OK);
+          EXPECT_IN_CHILD(weir_unwatch_remap(CountRemap, events) == WEIR_ERROR_INVALID_ARGUMENT);
           EXPECT_IN_CHILD(weir_watch_remap(nullptr, nullptr) == WEIR_ERROR_INVALID_ARGUMENT);
           return 0;
         }) == 0);

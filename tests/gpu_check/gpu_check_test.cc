@@ -176,9 +176,9 @@ TEST_CASE("a block of Weir whose contents change is told", "[gpu_check]") {
   };
   const auto gpu = OpenSim();
   Vandal vandal{gpu.get()};
-  RemapObservers::Get().Add({&Vandal::On, &vandal});
+  RemapObservers::Get().observers().Add({&Vandal::On, &vandal});
   const nlohmann::json check = RunCheck(*gpu, Named("weir_serving"));
-  REQUIRE(RemapObservers::Get().Remove({&Vandal::On, &vandal}));
+  REQUIRE(RemapObservers::Get().observers().Remove({&Vandal::On, &vandal}));
   INFO(check.dump(2));
   CHECK(check["agrees"] == false);
   CHECK(check["detail"]["wrong_blocks"] == 1);

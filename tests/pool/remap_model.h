@@ -22,9 +22,9 @@ class RemapModel {
         get_access_(
             f.device().Find<CUresult (*)(unsigned long long*, const CUmemLocation*, CUdeviceptr)>(
                 "cuMemGetAccess", 10020)) {
-    RemapObservers::Get().Add(self());
+    RemapObservers::Get().observers().Add(self());
   }
-  ~RemapModel() { CHECK(RemapObservers::Get().Remove(self())); }
+  ~RemapModel() { CHECK(RemapObservers::Get().observers().Remove(self())); }
   RemapModel(const RemapModel&) = delete;
   RemapModel& operator=(const RemapModel&) = delete;
 

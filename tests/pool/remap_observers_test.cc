@@ -147,9 +147,9 @@ TEST_CASE("an observer may free and take what is free, and is refused what calls
   options.marker_bytes = 0;  // each deferred free would record a marker
   HeapFixture f({}, options);
   Observer observer{&f, f.Allocate(2 * kMiB), f.NewStream(), 0, {}, 0};
-  RemapObservers::Get().Add({&Observer::On, &observer});
+  RemapObservers::Get().observers().Add({&Observer::On, &observer});
   const uint64_t at = f.Allocate(30 * kMiB);
-  REQUIRE(RemapObservers::Get().Remove({&Observer::On, &observer}));
+  REQUIRE(RemapObservers::Get().observers().Remove({&Observer::On, &observer}));
   REQUIRE(observer.events > 0);
   REQUIRE(observer.hit == observer.to_free);
   REQUIRE(observer.refused == std::vector<weir_status_t>(9, WEIR_ERROR_IN_CALLBACK));
@@ -176,9 +176,9 @@ TEST_CASE("a deferred free inside an observer waits for the next miss", "[remap]
   options.marker_bytes = 1;
   HeapFixture f({}, options);
   Observer observer{&f, f.Allocate(4 * kMiB, kAnyStream)};
-  RemapObservers::Get().Add({&Observer::On, &observer});
+  RemapObservers::Get().observers().Add({&Observer::On, &observer});
   const uint64_t at = f.Allocate(30 * kMiB);
-  REQUIRE(RemapObservers::Get().Remove({&Observer::On, &observer}));
+  REQUIRE(RemapObservers::Get().observers().Remove({&Observer::On, &observer}));
   REQUIRE(observer.freed);
   REQUIRE(f.Stats().deferred_frees == 1);
   f.FreeAsync(at);
