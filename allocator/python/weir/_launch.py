@@ -43,8 +43,8 @@ def simulated_environment(memory: str, devices: int) -> dict[str, str]:
     torch = _plugin.torch_folder()
     version = _plugin.torch_version(torch)
     folder = _plugin.cache_folder() / "standins" / f"torch-{version}"
-    standins = _standins.build_standins(torch / "lib", folder)
-    preload = _standins.preloads(_paths.find().simulated, standins)
+    simulated = _standins.environment(torch / "lib", _paths.find().simulated, folder)
+    preload = simulated["LD_PRELOAD"]
     # What is named twice would be loaded twice.
     names = {os.path.basename(path) for path in preload.split(":")}
     own = [
@@ -60,7 +60,7 @@ def simulated_environment(memory: str, devices: int) -> dict[str, str]:
         options[key] = value
     options.update(sim_memory=memory, sim_devices=str(devices))
     return {
-        **_standins.ENVIRONMENT,
+        **simulated,
         "LD_PRELOAD": ":".join([preload, *own]),
         "WEIR_CONF": ",".join(f"{key}:{value}" for key, value in options.items()),
         "WEIR_SIMCUDA_FORCE": "1",

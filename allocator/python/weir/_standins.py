@@ -184,6 +184,11 @@ def preloads(sim_dir: Path, standins: Iterable[Path]) -> str:
     return ":".join(str(path.resolve()) for path in paths)
 
 
+def environment(torch_lib: Path, sim_dir: Path, out_dir: Path) -> dict[str, str]:
+    """What to set so that a process runs on the simulated GPU. The stand-ins are made in out_dir."""
+    return {**ENVIRONMENT, "LD_PRELOAD": preloads(sim_dir, build_standins(torch_lib, out_dir))}
+
+
 def switch_off_cudnn() -> None:
     """Has PyTorch in this process compute without cuDNN, whose functions fail on the simulated GPU.
     Initializes nothing."""
