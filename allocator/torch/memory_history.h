@@ -54,7 +54,6 @@ class MemoryHistory {
   // A tracker that registers memory lets go of it when it is told that it is unmapped; one that
   // only listens has Weir go on as if it were not there.
   void AddTracker(AllocatorTraceTracker tracker, bool only_listens = false);
-  // The streams of other events are unknown to the callbacks that tell of changed mappings.
   void OnAlloc(void* ptr, size_t bytes, DeviceIndex device, cudaStream_t stream, MempoolId_t pool,
                const Context& context);
   void OnFreeRequested(const weir_block_info_t& block, DeviceIndex device, MempoolId_t pool,

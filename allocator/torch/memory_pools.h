@@ -36,7 +36,7 @@ class MemoryPools {
   void End(DeviceIndex device, MempoolId_t id);
   void SetUseOnOom(DeviceIndex device, MempoolId_t id, bool value);
   void SetNoSplit(DeviceIndex device, MempoolId_t id);
-  // Gives idle memory back, if nobody uses the pool any more or all of its users are MemPools.
+  // Gives idle memory back, unless the pool is in use.
   void Empty(DeviceIndex device, MempoolId_t id);
 
   // Whether a pool may hold segments that can only be given back whole.

@@ -247,18 +247,15 @@ void TorchAllocator::emptyCache(MempoolId_t id) {
   const MemoryHistory::Scope scope(&history_, RecordContext::ALL);
   for (size_t device = 0; device < devices_.size(); ++device) {
     const auto index = static_cast<DeviceIndex>(device);
-    if (id == MempoolId_t{0, 0}) {
+    if (id != MempoolId_t{0, 0}) {
+      pools_.Empty(index, id);
+      continue;
+    }
+    {
       const std::lock_guard lock(mu_);
       ++devices_[device].emptied;
     }
-    weir_stats_t stats{};
-    weir_get_stats(index, &stats);
-    if (stats.reserved_bytes == 0) continue;  // not in use: it is not started for this
-    if (id != MempoolId_t{0, 0}) {
-      pools_.Empty(index, id);
-    } else {
-      TORCH_CHECK(weir_empty_cache(index) == WEIR_OK, weir_last_error());
-    }
+    TORCH_CHECK(weir_empty_cache(index) == WEIR_OK, weir_last_error());
   }
 }
 
